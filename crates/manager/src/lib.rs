@@ -1,0 +1,1 @@
+//! placeholder header replaced by the crate's author.
