@@ -19,7 +19,7 @@ pub use extent::Extent;
 pub use geometry::{Geometry, Zeroing};
 pub use ids::{DeviceId, FileIndex, QueueId, Tag};
 pub use null::NullTarget;
-pub use plan::{DataRange, Durability, Plan, STEPS_MAX, Step};
+pub use plan::{DataRange, Durability, Plan, PlanFull, STEPS_MAX, Step};
 pub use raw::{RawFeatures, RawTarget};
 pub use request::{Access, Op, Request};
 pub use status::Status;

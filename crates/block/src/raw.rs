@@ -106,30 +106,204 @@ impl Target for RawTarget {
     }
 
     fn handle_phase_end(&mut self, request: &Request, status: Status, plan: &mut Plan) -> Verdict {
-        let offset = request.extent.offset_bytes();
-        let len = request.extent.len_bytes();
         match request.op {
             Op::Write => self.holes.end_write(),
-            Op::Discard if status.is_ok() => {
-                self.holes
-                    .end_punch(PunchMark::from_cookie(plan.cookie), offset, len);
+            Op::Discard | Op::WriteZeroes if status.is_ok() => {
+                return self
+                    .next_zeroing_phase(request, plan)
+                    .unwrap_or(Verdict::Complete(Status::Io));
             }
-            Op::WriteZeroes if status.is_ok() && !request.no_unmap => {
-                self.holes
-                    .end_punch(PunchMark::from_cookie(plan.cookie), offset, len);
-                if request.fua {
-                    return follow_up(plan, Step::Sync { file: FILE }, status);
-                }
-            }
-            _ => {}
+            Op::Read | Op::Flush | Op::Discard | Op::WriteZeroes => {}
         }
         Verdict::Complete(status)
     }
 }
 
-fn follow_up(plan: &mut Plan, step: Step, status: Status) -> Verdict {
-    match plan.push(step) {
-        Ok(()) => Verdict::Run,
-        Err(PlanFull) => Verdict::Complete(status),
+/// Cookie of a request whose range is zeroed and allocated again; only the sync of a FUA request is left.
+const ALLOCATED: u64 = u64::MAX - 1;
+/// Cookie of a request that waits for its last phase.
+const LAST: u64 = u64::MAX - 2;
+
+impl RawTarget {
+    /// Zeroing takes up to three phases: deallocate (or zero in place), allocate again if the space is to be kept, sync if
+    /// the request is FUA.
+    fn next_zeroing_phase(&self, request: &Request, plan: &mut Plan) -> Result<Verdict, PlanFull> {
+        let offset = request.extent.offset_bytes();
+        let len = request.extent.len_bytes();
+        let keep_space = request.op == Op::WriteZeroes && request.no_unmap;
+        match plan.cookie {
+            LAST => return Ok(Verdict::Complete(Status::Ok)),
+            ALLOCATED => {}
+            _ if keep_space && !self.features.zero_range => {
+                plan.cookie = ALLOCATED;
+                plan.push(Step::Allocate {
+                    file: FILE,
+                    offset,
+                    len,
+                })?;
+                return Ok(Verdict::Run);
+            }
+            _ if keep_space => {}
+            mark => self
+                .holes
+                .end_punch(PunchMark::from_cookie(mark), offset, len),
+        }
+        if !request.fua {
+            return Ok(Verdict::Complete(Status::Ok));
+        }
+        plan.cookie = LAST;
+        plan.push(Step::Sync { file: FILE })?;
+        Ok(Verdict::Run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extent::Extent;
+    use crate::holes::CHUNK_BYTES_MIN;
+    use crate::request::Access;
+    use crate::units::{ByteLen, ByteOffset, Sectors};
+
+    const CHUNK_SECTORS: u64 = CHUNK_BYTES_MIN / 512;
+
+    fn target(zero_range: bool) -> RawTarget {
+        let size = Sectors(16 * CHUNK_SECTORS);
+        let geometry = Geometry {
+            size,
+            access: Access::ReadWrite,
+            logical_block_shift: 9,
+            physical_block_shift: 12,
+            volatile_cache: true,
+            zeroing: Zeroing::Deallocate {
+                granularity_bytes: 4096,
+            },
+        };
+        let holes = Arc::new(HoleMap::all_holes(size.len_bytes()));
+        RawTarget::new(geometry, RawFeatures { zero_range }, holes)
+    }
+
+    fn request(op: Op, start: u64, len: u64) -> Request {
+        let extent = Extent {
+            start: Sectors(start),
+            len: Sectors(len),
+        };
+        Request {
+            op,
+            extent,
+            fua: false,
+            no_unmap: false,
+        }
+    }
+
+    /// Runs all phases as if every step succeeded; returns the steps in order.
+    fn run(target: &mut RawTarget, request: &Request) -> Vec<Step> {
+        let mut plan = Plan::new();
+        let mut seen = Vec::new();
+        let mut verdict = target.handle_request(request, &mut plan);
+        while verdict == Verdict::Run {
+            seen.extend_from_slice(plan.steps());
+            plan.reset(plan.cookie);
+            verdict = target.handle_phase_end(request, Status::Ok, &mut plan);
+        }
+        assert_eq!(verdict, Verdict::Complete(Status::Ok));
+        seen
+    }
+
+    #[test]
+    fn reads_of_holes_need_no_file_until_something_was_written() {
+        let mut target = target(true);
+        let read = request(Op::Read, 8, 8);
+        let data = DataRange {
+            start: 0,
+            len: 4096,
+        };
+        assert_eq!(run(&mut target, &read), [Step::Zero { data }]);
+        run(&mut target, &request(Op::Write, 8, 8));
+        let offset = ByteOffset(4096);
+        assert_eq!(
+            run(&mut target, &read),
+            [Step::Read {
+                file: FILE,
+                offset,
+                data
+            }]
+        );
+        run(&mut target, &request(Op::Discard, 0, CHUNK_SECTORS));
+        assert_eq!(run(&mut target, &read), [Step::Zero { data }]);
+    }
+
+    #[test]
+    fn flush_syncs_and_fua_writes_are_durable() {
+        let mut target = target(true);
+        assert_eq!(
+            run(&mut target, &request(Op::Flush, 0, 0)),
+            [Step::Sync { file: FILE }]
+        );
+        let write = Request {
+            fua: true,
+            ..request(Op::Write, 0, 1)
+        };
+        assert!(matches!(
+            run(&mut target, &write)[..],
+            [Step::Write {
+                durability: Durability::Durable,
+                ..
+            }]
+        ));
+    }
+
+    #[test]
+    fn write_zeroes_that_keeps_space_zeroes_in_place_or_allocates_again() {
+        let zeroes = Request {
+            no_unmap: true,
+            fua: true,
+            ..request(Op::WriteZeroes, 0, 8)
+        };
+        let (offset, len) = (ByteOffset(0), ByteLen(4096));
+        let sync = Step::Sync { file: FILE };
+        assert_eq!(
+            run(&mut target(true), &zeroes),
+            [
+                Step::ZeroRange {
+                    file: FILE,
+                    offset,
+                    len
+                },
+                sync
+            ]
+        );
+        assert_eq!(
+            run(&mut target(false), &zeroes),
+            [
+                Step::Punch {
+                    file: FILE,
+                    offset,
+                    len
+                },
+                Step::Allocate {
+                    file: FILE,
+                    offset,
+                    len
+                },
+                sync
+            ]
+        );
+    }
+
+    #[test]
+    fn a_failed_deallocation_makes_no_hole() {
+        let mut target = target(true);
+        run(&mut target, &request(Op::Write, 0, 8));
+        let discard = request(Op::Discard, 0, CHUNK_SECTORS);
+        let mut plan = Plan::new();
+        assert_eq!(target.handle_request(&discard, &mut plan), Verdict::Run);
+        plan.reset(plan.cookie);
+        let verdict = target.handle_phase_end(&discard, Status::Io, &mut plan);
+        assert_eq!(verdict, Verdict::Complete(Status::Io));
+        assert!(matches!(
+            run(&mut target, &request(Op::Read, 0, 8))[..],
+            [Step::Read { .. }]
+        ));
     }
 }

@@ -1,0 +1,88 @@
+//! Operations and their completions. An operation owns its buffer until its completion gives it back.
+
+use crate::buffer::Buffer;
+
+/// What a completion is found again by; chosen by the ring's user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token(pub u64);
+
+/// When a write counts as done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// When the file has taken it.
+    Volatile,
+    /// When data and the metadata to read it back are durable (`RWF_DSYNC`).
+    Durable,
+}
+
+/// One operation on a ring. `F` is what the ring understands as a file: a file descriptor, or a simulated file.
+///
+/// The file must stay open until the ring was entered once after the push; from then on the kernel holds it.
+#[derive(Debug)]
+pub enum Op<'a, F> {
+    /// A 16-byte command to a driver, on a ring with 64-byte entries.
+    Command {
+        /// The driver's file.
+        file: &'a F,
+        /// The driver's command number.
+        code: u32,
+        /// The command's payload.
+        payload: [u8; 16],
+    },
+    /// Read into the buffer's first `len_bytes`.
+    Read {
+        /// The file.
+        file: &'a F,
+        /// Position in the file.
+        offset_bytes: u64,
+        /// How much; at most the buffer's capacity.
+        len_bytes: u32,
+        /// Where to.
+        buffer: Buffer,
+    },
+    /// Write the buffer's first `len_bytes`.
+    Write {
+        /// The file.
+        file: &'a F,
+        /// Position in the file.
+        offset_bytes: u64,
+        /// How much; at most the buffer's capacity.
+        len_bytes: u32,
+        /// Where from.
+        buffer: Buffer,
+        /// When it counts as done.
+        mode: WriteMode,
+    },
+    /// `fdatasync`.
+    Sync {
+        /// The file.
+        file: &'a F,
+    },
+    /// `fallocate`.
+    Allocate {
+        /// The file.
+        file: &'a F,
+        /// First byte.
+        offset_bytes: u64,
+        /// Number of bytes.
+        len_bytes: u64,
+        /// The `FALLOC_FL_*` flags of linux/falloc.h.
+        mode: i32,
+    },
+    /// Completes once when the file is readable.
+    Poll {
+        /// The file.
+        file: &'a F,
+    },
+}
+
+/// The end of an operation.
+#[derive(Debug)]
+pub struct Completion {
+    /// The token of the operation.
+    pub token: Token,
+    /// The count of bytes or another non-negative answer; a negative errno on failure.
+    pub result: i32,
+    /// The buffer of a read or write.
+    pub buffer: Option<Buffer>,
+}

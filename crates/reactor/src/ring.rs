@@ -1,0 +1,35 @@
+//! The seam: what the data plane needs of a ring.
+
+use crate::error::Error;
+use crate::op::{Completion, Op, Token};
+
+/// Whether [`Ring::enter`] may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Submit and collect what is there.
+    Poll,
+    /// Sleep until at least one completion is there.
+    One,
+}
+
+/// A submission and a completion queue, used by one thread.
+pub trait Ring {
+    /// What stands for a file in this ring.
+    type File;
+
+    /// Takes an operation; it starts at the next [`Ring::enter`] at the latest. Never fails: what does not fit is kept
+    /// aside and submitted first.
+    fn push(&mut self, op: Op<'_, Self::File>, token: Token);
+
+    /// Submits everything pushed and makes completions available.
+    ///
+    /// # Errors
+    /// Only when the ring itself is broken; failures of operations are completions.
+    fn enter(&mut self, wait: Wait) -> Result<(), Error>;
+
+    /// The next completion that is available without entering the kernel.
+    fn poll_completion(&mut self) -> Option<Completion>;
+
+    /// Operations pushed and not yet completed that hold a buffer.
+    fn buffers_in_flight(&self) -> usize;
+}
