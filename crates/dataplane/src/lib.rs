@@ -1,1 +1,30 @@
-//! placeholder header replaced by the crate's author.
+//! Shard threads: the only place where a queue, a target and a ring meet.
+//!
+//! ```text
+//!   kernel --CQE--> tag ready --> run list --> request --> target plans --> steps on the ring --> commit --> kernel
+//!                   (per queue)   (fair turns)                             (buffers per I/O)
+//! ```
+//!
+//! One thread and one ring serve the queues of many devices. After attach the I/O path allocates nothing, takes no
+//! lock, writes no log and waits for nobody; control talks to it by messages ([`message`]) and is answered by callbacks.
+#![forbid(unsafe_code)]
+
+mod admit;
+mod buffers;
+mod counters;
+mod device;
+mod lifecycle;
+pub mod message;
+mod plane;
+mod port;
+mod shard;
+mod steps;
+mod token;
+mod ublk_queue;
+
+pub use counters::{Counters, CountersSnapshot, ShardGauges};
+pub use message::{Attachment, DeviceKey, Released, ShardEvent};
+pub use plane::{Dataplane, DataplaneConfig, Part, Placement};
+pub use port::QueuePort;
+pub use shard::{EventSink, Shard, ShardLimits, Turn};
+pub use ublk_queue::UblkQueue;

@@ -121,6 +121,13 @@ impl BufferPool {
         self.0.in_use.get()
     }
 
+    /// Buffers of the smallest size that are free.
+    #[must_use]
+    pub fn small_free(&self) -> u32 {
+        let [small, ..] = &self.0.free;
+        u32::try_from(small.borrow().len()).unwrap_or(u32::MAX)
+    }
+
     /// The most buffers that can be taken.
     #[must_use]
     pub fn in_use_max(&self) -> u32 {

@@ -30,6 +30,17 @@ pub struct Error {
 }
 
 impl Error {
+    /// A shard thread could not be started.
+    #[must_use]
+    pub const fn thread(source: io::Error) -> Self {
+        Self {
+            kind: ErrorKind::Setup,
+            op: "starting a shard thread",
+            advice: "check `ulimit -u` and memory limits",
+            source,
+        }
+    }
+
     pub(crate) const fn setup(source: io::Error) -> Self {
         Self {
             kind: ErrorKind::Setup,

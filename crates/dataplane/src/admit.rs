@@ -1,0 +1,210 @@
+//! From a fetched tag to a started request, and from its end to the commit.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use block::{Access, Op as BlockOp, Request, Status, Tag, Verdict, Zeroing};
+use reactor::{Op, Ring};
+use ublk::tag::TagEvent;
+use ublk::{IoCommand, commit_result};
+
+use crate::device::{IoRef, Phase};
+use crate::message::ShardEvent;
+use crate::port::QueuePort;
+use crate::shard::{Shard, TURN_UNITS, UNIT_BYTES, VISIT_UNITS};
+use crate::token::Owner;
+
+impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
+    /// A fetch or commit command completed: the tag holds a request, or the kernel took it back for good.
+    pub(crate) fn handle_tag(&mut self, queue_index: u32, tag: Tag, result: i32) {
+        let Some(queue) = self.queues.get_mut(queue_index as usize) else {
+            debug_assert!(false, "a tag of a queue that is gone");
+            return;
+        };
+        let device = queue.device;
+        match queue.tags.handle_completion(tag, result) {
+            TagEvent::Serve => {
+                queue.ready.push_back(tag);
+                if !queue.is_runnable {
+                    queue.is_runnable = true;
+                    self.run_list.push_back(queue_index);
+                }
+            }
+            TagEvent::Aborted => self.try_finish_release(device),
+            TagEvent::Fault(fault) => {
+                let detail = format!("queue {}, tag {tag}: {fault}", queue.port.id());
+                if let Some(device) = self.devices.get(device as usize) {
+                    (self.events)(ShardEvent::ProtocolFault {
+                        key: device.key,
+                        detail,
+                    });
+                }
+                self.try_finish_release(device);
+            }
+        }
+    }
+
+    /// Starts requests from the run list, in turns.
+    pub(crate) fn start_requests(&mut self) {
+        let mut budget = TURN_UNITS;
+        while budget > 0 {
+            let Some(index) = self.run_list.pop_front() else {
+                return;
+            };
+            let mut visit = VISIT_UNITS;
+            while visit > 0 {
+                let Some(tag) = self
+                    .queues
+                    .get_mut(index as usize)
+                    .and_then(|queue| queue.ready.pop_front())
+                else {
+                    break;
+                };
+                let cost = self.start(index, tag);
+                visit = visit.saturating_sub(cost);
+                budget = budget.saturating_sub(cost);
+            }
+            let Some(queue) = self.queues.get_mut(index as usize) else {
+                continue;
+            };
+            queue.is_runnable = !queue.ready.is_empty();
+            if queue.is_runnable {
+                self.run_list.push_back(index);
+            }
+        }
+    }
+
+    /// Starts the request in a tag; returns what it costs.
+    fn start(&mut self, queue_index: u32, tag: Tag) -> u32 {
+        let Some(queue) = self.queues.get_mut(queue_index as usize) else {
+            return 1;
+        };
+        let io = IoRef {
+            device: queue.device,
+            queue: queue_index,
+            tag,
+        };
+        let Some(device) = self.devices.get_mut(queue.device as usize) else {
+            return 1;
+        };
+        let refused = match queue.port.request(tag) {
+            Err(status) => Err(status),
+            Ok(_) if device.phase != Phase::Serving => Err(Status::Gone),
+            Ok(_) if device.poisoned => Err(Status::Io),
+            Ok(request) => check(&request, &device.geometry).map(|()| request),
+        };
+        let request = match refused {
+            Ok(request) => request,
+            Err(status) => {
+                device.counters.record_refused();
+                self.commit(io, -status.errno());
+                return 1;
+            }
+        };
+        self.in_flight += 1;
+        device.in_flight += 1;
+        device.counters.in_flight.set(device.in_flight as u64);
+        let Some(slot) = queue.ios.get_mut(usize::from(tag.0)) else {
+            return 1;
+        };
+        slot.request = request;
+        slot.is_active = true;
+        self.plan.reset(0);
+        let (target, plan) = (&mut device.target, &mut self.plan);
+        let verdict = catch_unwind(AssertUnwindSafe(|| target.handle_request(&request, plan)));
+        self.follow(io, verdict);
+        let units = request.data_len_bytes() / UNIT_BYTES;
+        1 + u32::try_from(units).unwrap_or(VISIT_UNITS)
+    }
+
+    /// Does what the target decided; a panic of the target poisons its device and nothing else.
+    pub(crate) fn follow(&mut self, io: IoRef, verdict: std::thread::Result<Verdict>) {
+        match verdict {
+            Ok(Verdict::Complete(status)) => self.complete(io, status),
+            Ok(Verdict::Run) => self.run_plan(io),
+            Err(panic) => {
+                if let Some(device) = self.devices.get_mut(io.device as usize) {
+                    device.poisoned = true;
+                    let message = panic_message(&*panic);
+                    (self.events)(ShardEvent::TargetPanicked {
+                        key: device.key,
+                        message,
+                    });
+                }
+                self.complete(io, Status::Io);
+            }
+        }
+    }
+
+    /// Answers a started request.
+    pub(crate) fn complete(&mut self, io: IoRef, status: Status) {
+        let (Some(device), Some(slot)) = (
+            self.devices.get_mut(io.device as usize),
+            self.queues
+                .get_mut(io.queue as usize)
+                .and_then(|queue| queue.ios.get_mut(usize::from(io.tag.0))),
+        ) else {
+            return;
+        };
+        debug_assert!(slot.is_active, "a request is answered once");
+        slot.is_active = false;
+        self.in_flight = self.in_flight.saturating_sub(1);
+        device.in_flight = device.in_flight.saturating_sub(1);
+        device.counters.in_flight.set(device.in_flight as u64);
+        device.counters.record(&slot.request, status);
+        let result = commit_result(&slot.request, status);
+        self.commit(io, result);
+        self.try_finish_drain(io.device);
+    }
+
+    /// Gives the tag back to the kernel together with the answer, and asks for its next request.
+    pub(crate) fn commit(&mut self, io: IoRef, result: i32) {
+        let Some(queue) = self.queues.get_mut(io.queue as usize) else {
+            return;
+        };
+        if let Err(fault) = queue.tags.try_commit(io.tag) {
+            debug_assert!(
+                false,
+                "commit of a tag that the server does not own: {fault}"
+            );
+            return;
+        }
+        let command = IoCommand::commit_and_fetch(queue.port.id(), io.tag, result, 0);
+        let owner = Owner::Tag {
+            queue: io.queue,
+            tag: io.tag,
+        };
+        let IoCommand {
+            opcode: code,
+            payload,
+        } = command;
+        self.ring.push(
+            Op::Command {
+                file: queue.port.file(),
+                code,
+                payload,
+            },
+            owner.pack(),
+        );
+    }
+}
+
+/// What every target may rely on.
+fn check(request: &Request, geometry: &block::Geometry) -> Result<(), Status> {
+    if !request.extent.is_within(geometry.size) {
+        return Err(Status::OutOfRange);
+    }
+    if request.is_modifying() && geometry.access == Access::ReadOnly {
+        return Err(Status::ReadOnly);
+    }
+    let zeroing = matches!(request.op, BlockOp::Discard | BlockOp::WriteZeroes);
+    if zeroing && geometry.zeroing == Zeroing::Unsupported {
+        return Err(Status::Unsupported);
+    }
+    Ok(())
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "panic without a message".to_owned())
+}

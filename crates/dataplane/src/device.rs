@@ -1,0 +1,133 @@
+//! What a shard keeps per device, queue, tag and step. Everything is allocated at attach.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use block::{Geometry, Request, Status, Step, Tag, Target};
+use ublk::tag::TagTable;
+
+use crate::counters::Counters;
+use crate::message::{DeviceKey, Done, Released};
+use crate::port::QueuePort;
+
+/// The most steps one device may have in flight beyond one per tag, so that a device whose backing store hangs uses up
+/// its own share and nobody else's. At least `STEPS_MAX`, or a request with that many could never start.
+pub(crate) const STEPS_EXTRA: usize = 64;
+
+/// How a device treats new requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// They are served.
+    Serving,
+    /// They are answered with "gone"; those in flight finish.
+    Draining,
+    /// As `Draining`, and those that were in flight have been answered with an error.
+    Abandoned,
+}
+
+/// One device on this shard.
+pub(crate) struct Device<Q, F> {
+    pub(crate) key: DeviceKey,
+    pub(crate) target: Box<dyn Target>,
+    pub(crate) geometry: Geometry,
+    pub(crate) files: Vec<F>,
+    /// Indices of its queues on this shard.
+    pub(crate) queues: Vec<u32>,
+    pub(crate) phase: Phase,
+    /// The target panicked: its state cannot be trusted, so it is not called again.
+    pub(crate) poisoned: bool,
+    /// Requests being worked on.
+    pub(crate) in_flight: usize,
+    /// Steps in flight, and how many there may be.
+    pub(crate) steps: usize,
+    pub(crate) steps_max: usize,
+    pub(crate) buffers: u32,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) drained: Vec<Done<()>>,
+    pub(crate) released: Option<Done<Option<Released<Q, F>>>>,
+}
+
+/// One queue of a device.
+pub(crate) struct Queue<Q> {
+    /// Index of the device.
+    pub(crate) device: u32,
+    pub(crate) port: Q,
+    pub(crate) tags: TagTable,
+    pub(crate) ios: Box<[Io]>,
+    /// Tags with a request that was not started yet, oldest first.
+    pub(crate) ready: VecDeque<Tag>,
+    /// Whether the queue is on the run list.
+    pub(crate) is_runnable: bool,
+}
+
+/// The request in one tag.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Io {
+    pub(crate) request: Request,
+    /// Steps of the current phase that have not ended.
+    pub(crate) outstanding: u16,
+    /// The first failure of the current phase.
+    pub(crate) status: Status,
+    /// The target's note to itself.
+    pub(crate) cookie: u64,
+    /// Whether the tag holds a request that was started and not answered.
+    pub(crate) is_active: bool,
+}
+
+impl Io {
+    pub(crate) const fn idle() -> Self {
+        let extent = block::Extent {
+            start: block::Sectors(0),
+            len: block::Sectors(0),
+        };
+        Self {
+            request: Request {
+                op: block::Op::Flush,
+                extent,
+                fua: false,
+                no_unmap: false,
+            },
+            outstanding: 0,
+            status: Status::Ok,
+            cookie: 0,
+            is_active: false,
+        }
+    }
+}
+
+/// Where a request lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IoRef {
+    pub(crate) device: u32,
+    pub(crate) queue: u32,
+    pub(crate) tag: Tag,
+}
+
+/// One step in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepRun {
+    /// The request; `None` once it was answered without waiting for this step.
+    pub(crate) io: Option<IoRef>,
+    pub(crate) step: Step,
+    /// Bytes done so far.
+    pub(crate) done: u32,
+    /// Times in a row that the kernel asked to try again.
+    pub(crate) retries: u8,
+    /// Whether it holds a buffer.
+    pub(crate) has_buffer: bool,
+}
+
+impl<Q: QueuePort> Queue<Q> {
+    /// A queue of idle tags; `None` for a depth that the kernel does not allow.
+    pub(crate) fn new(device: u32, port: Q) -> Option<Self> {
+        let depth = port.depth();
+        Some(Self {
+            device,
+            tags: TagTable::new(depth)?,
+            ios: vec![Io::idle(); usize::from(depth)].into_boxed_slice(),
+            ready: VecDeque::with_capacity(usize::from(depth)),
+            is_runnable: false,
+            port,
+        })
+    }
+}

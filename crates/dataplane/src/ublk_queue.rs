@@ -1,0 +1,83 @@
+//! The real driver's side of one queue: descriptors from the mapping, data by user copy.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use block::{QueueId, Request, Status, Tag};
+use ublk::{CharDevice, DescriptorMap};
+
+use crate::port::QueuePort;
+
+/// One queue of a real ublk device. All queues of a device share its open char device.
+#[derive(Debug)]
+pub struct UblkQueue {
+    device: Arc<CharDevice>,
+    descriptors: DescriptorMap,
+    id: QueueId,
+    depth: u16,
+}
+
+impl UblkQueue {
+    /// Maps the descriptors of queue `id`; `depth` and `desc_bytes` are the device's.
+    ///
+    /// # Errors
+    /// When the kernel refuses the mapping.
+    pub fn map(
+        device: Arc<CharDevice>,
+        id: QueueId,
+        depth: u16,
+        desc_bytes: u16,
+    ) -> Result<Self, ublk::Error> {
+        let descriptors = device.map_queue(id, depth, desc_bytes)?;
+        Ok(Self {
+            device,
+            descriptors,
+            id,
+            depth,
+        })
+    }
+}
+
+impl QueuePort for UblkQueue {
+    type File = OwnedFd;
+
+    fn id(&self) -> QueueId {
+        self.id
+    }
+
+    fn depth(&self) -> u16 {
+        self.depth
+    }
+
+    fn file(&self) -> &OwnedFd {
+        self.device.fd()
+    }
+
+    fn request(&self, tag: Tag) -> Result<Request, Status> {
+        self.descriptors.descriptor(tag).ok_or(Status::Io)?.parse()
+    }
+
+    fn copy_from_request(&self, tag: Tag, offset: u32, bytes: &mut [u8]) -> Status {
+        let len = bytes.len();
+        whole(
+            len,
+            self.device.copy_from_request(self.id, tag, offset, bytes),
+        )
+    }
+
+    fn copy_to_request(&self, tag: Tag, offset: u32, bytes: &[u8]) -> Status {
+        whole(
+            bytes.len(),
+            self.device.copy_to_request(self.id, tag, offset, bytes),
+        )
+    }
+}
+
+/// The driver copies all of it unless the request is shorter than its descriptor says.
+fn whole(len: usize, copied: Result<usize, Status>) -> Status {
+    match copied {
+        Ok(copied) if copied == len => Status::Ok,
+        Ok(_) => Status::Io,
+        Err(status) => status,
+    }
+}
