@@ -14,3 +14,4 @@ mod harness;
 mod hostile;
 mod memory;
 mod routes;
+mod starved;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::v1::{
     ByteSize, Code, Device, DeviceCounts, DeviceRequest, DeviceState, DeviceStats, FailedRemoval,
@@ -18,6 +19,8 @@ use tokio::sync::Semaphore;
 pub(crate) struct Memory {
     devices: Mutex<BTreeMap<String, (DeviceRequest, Device)>>,
     pub(crate) gate: Semaphore,
+    /// Requests that have come to the gate.
+    pub(crate) at_gate: AtomicU64,
 }
 
 impl Memory {
@@ -25,12 +28,14 @@ impl Memory {
         Self {
             devices: Mutex::default(),
             gate: Semaphore::new(0),
+            at_gate: AtomicU64::new(0),
         }
     }
 
     async fn pass_gate(&self, name: &str) {
         assert_ne!(name, "panic", "asked to panic");
         if name.starts_with("gate") {
+            self.at_gate.fetch_add(1, Ordering::Relaxed);
             self.gate.acquire().await.unwrap().forget();
         }
     }
