@@ -1,0 +1,105 @@
+//! Requests that are refused at once, each with a named reason.
+
+use crate::name::DeviceName;
+use crate::request::Difference;
+use crate::step::Step;
+
+/// Why a request was refused. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Denied {
+    /// The name belongs to a device that was asked for differently.
+    #[error(
+        "the name {name} is taken by a device with another {}; choose another name or remove that device",
+        describe(differences)
+    )]
+    NameTaken {
+        /// The name.
+        name: DeviceName,
+        /// Where the requests differ. Never empty.
+        differences: Vec<Difference>,
+    },
+    /// No such device.
+    #[error("there is no device {name}; see the list of devices")]
+    NotFound {
+        /// The name.
+        name: DeviceName,
+    },
+    /// The daemon takes all devices down.
+    #[error(
+        "device {name} is not created: the daemon is shutting down; ask again when it runs again"
+    )]
+    ShuttingDown {
+        /// The device that was asked for.
+        name: DeviceName,
+    },
+    /// There are as many devices as there may be, or every serial is in use.
+    #[error(
+        "device {name} is not created: the limit of {limit} devices is reached; remove some or raise the limit"
+    )]
+    LimitReached {
+        /// The device that was asked for.
+        name: DeviceName,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// Too many requests wait for the same thing.
+    #[error("{limit} requests wait for the same outcome already; wait for one of them")]
+    TooManyRequests {
+        /// How many may wait.
+        limit: usize,
+    },
+    /// The device is on its way out.
+    #[error("device {name} is being removed (step {step}); ask again when it is gone")]
+    Busy {
+        /// The device.
+        name: DeviceName,
+        /// What it does now.
+        step: Step,
+    },
+    /// The device could not be taken down; its name is not free.
+    #[error(
+        "device {name} is quarantined since step {step} failed; remove it again once the cause is gone"
+    )]
+    Quarantined {
+        /// The device.
+        name: DeviceName,
+        /// The step that failed.
+        step: Step,
+    },
+    /// The step that failed has not even answered; until then nothing may be done to the device.
+    #[error(
+        "device {name}: step {step} has not come back yet; it is taken down as soon as it does"
+    )]
+    Unanswered {
+        /// The device.
+        name: DeviceName,
+        /// The step.
+        step: Step,
+    },
+}
+
+impl Denied {
+    /// The stable code of the API.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NameTaken { .. } => "name_taken",
+            Self::NotFound { .. } => "not_found",
+            Self::ShuttingDown { .. } => "shutting_down",
+            Self::LimitReached { .. } => "limit_reached",
+            Self::TooManyRequests { .. } => "too_many_requests",
+            Self::Busy { .. } => "busy",
+            Self::Quarantined { .. } => "quarantined",
+            Self::Unanswered { .. } => "unanswered",
+        }
+    }
+}
+
+fn describe(differences: &[Difference]) -> String {
+    let parts: Vec<_> = differences
+        .iter()
+        .map(|d| format!("{} ({}, not {})", d.field, d.existing, d.requested))
+        .collect();
+    parts.join(", ")
+}
