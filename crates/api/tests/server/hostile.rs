@@ -16,6 +16,10 @@ use crate::harness::{Harness, hear, talk};
 /// Descriptors that the test itself needs beside its two per connection.
 const SPARE_FDS: u64 = 600;
 
+/// The slowest answer during the storm. Half a second on two idle cores without optimisation; the rest is for cores
+/// that do other things too.
+const SLOWEST_ANSWER: Duration = Duration::from_secs(10);
+
 /// As many silent connections as the limits of this process allow, 10,000 at most.
 fn silent_connections() -> u64 {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -68,7 +72,7 @@ async fn ten_thousand_silent_connections_never_lock_out_a_client() {
         "{count} silent connections, slowest answer {} ms",
         slowest.as_millis()
     );
-    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    assert!(slowest < SLOWEST_ANSWER, "{slowest:?}");
     let connections = status
         .limits
         .iter()
