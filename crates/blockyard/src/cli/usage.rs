@@ -1,0 +1,84 @@
+//! Wrong usage as one line, like every other problem; help and version as they are.
+
+use std::ffi::OsStr;
+
+use api::v1::{Code, Problem};
+use clap::error::ErrorKind;
+
+use crate::exit::Exit;
+use crate::output::{self, Format};
+
+/// Prints what the parser has to say.
+pub(crate) fn answer(error: &clap::Error) -> Exit {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        return match output::print(&error.render().to_string()) {
+            Ok(()) => Exit::Ok,
+            Err(problem) => output::report(Format::Human, "help", &problem),
+        };
+    }
+    // The arguments were not understood, so the wish for JSON can only be looked for.
+    let wants_json = std::env::args_os().any(|argument| argument == OsStr::new("--json"));
+    let format = if wants_json {
+        Format::Json
+    } else {
+        Format::Human
+    };
+    output::report(format, "usage", &problem(error))
+}
+
+fn problem(error: &clap::Error) -> Problem {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Problem::new(Code::Usage, "no command is given", "see blockyard --help");
+    }
+    let text = error.render().to_string();
+    // Paragraphs: what is wrong, maybe tips, the usage line, where to find help.
+    let mut paragraphs = text.split("\n\n").map(|paragraph| {
+        paragraph
+            .lines()
+            .map(str::trim)
+            .collect::<Vec<_>>()
+            .join(" ")
+    });
+    let detail = paragraphs.next().unwrap_or_default();
+    let detail = detail.strip_prefix("error: ").unwrap_or(&detail);
+    let tip =
+        paragraphs.find_map(|paragraph| paragraph.trim().strip_prefix("tip: ").map(str::to_owned));
+    let advice = match tip {
+        Some(tip) => format!("{tip}, or see blockyard --help"),
+        None => "see blockyard --help".to_owned(),
+    };
+    Problem::new(Code::Usage, detail, advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn each_mistake_is_one_line_that_names_it() {
+        for (arguments, word) in [
+            (vec!["create"], "<NAME> <SPEC>"),
+            (vec!["create", "a", "null:1M", "--size", "8GB"], "8GB"),
+            (vec!["create", "a", "null:1M", "--queues", "65"], "65"),
+            (vec!["remove"], "--all"),
+            (vec!["remove", "a", "--all"], "cannot be used with"),
+            (vec!["frobnicate"], "frobnicate"),
+            (vec!["list", "--jsno"], "--jsno"),
+            (vec!["serve", "--shards", "0"], "--shards"),
+            (vec![], "command"),
+        ] {
+            let error = Cli::try_parse_from(["blockyard"].into_iter().chain(arguments.clone()))
+                .expect_err("must be refused");
+            let problem = problem(&error);
+            let line = problem.to_string();
+            assert!(line.contains(word), "{arguments:?}: {line}");
+            assert!(!line.contains("Usage:") && !line.contains('\n'), "{line}");
+        }
+    }
+}
