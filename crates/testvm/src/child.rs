@@ -111,6 +111,12 @@ impl Child {
         }
     }
 
+    /// Lets the child go on its own: for one that the kernel holds and that no signal ends.
+    pub fn abandon(self) {
+        // Dropping would wait for it for ever; the process table entry is the price.
+        std::mem::forget(self);
+    }
+
     /// Kills the child and waits for its end.
     pub fn kill(&mut self) {
         // Fails only when the child has ended and was waited for; nothing is left to do then.

@@ -1,0 +1,167 @@
+//! The guest's side of the VM stage: each test in a process of its own, with a time limit, an eye on the kernel's log
+//! and on devices that it leaves behind.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
+use testvm::{Child, Deadline, KernelLog, Waited};
+
+use crate::console::say;
+use crate::plan::{End, PlannedTest, RESULTS_FILE, TestResult};
+
+/// The most time for one test. Emulation is 10 to 20 times slower than a machine; the longest test takes 3 minutes.
+const TEST_LIMIT: Duration = Duration::from_secs(10 * 60);
+/// How long a killed test may take to die: longer means that the kernel holds it.
+const KILL_LIMIT: Duration = Duration::from_secs(30);
+/// Names in sysfs of ublk devices that exist.
+const DEVICES: &str = "/sys/class/ublk-char";
+
+/// Runs every test of the plan, in its order.
+pub(crate) fn run(plan: &Path) -> Result<()> {
+    let text = fs::read(plan).with_context(|| format!("read {}", plan.display()))?;
+    let tests: Vec<PlannedTest> = serde_json::from_slice(&text).context("read the plan")?;
+    let results = plan.with_file_name(RESULTS_FILE);
+    let mut results =
+        File::create(&results).with_context(|| format!("create {}", results.display()))?;
+    for test in &tests {
+        let clock = Deadline::after(TEST_LIMIT);
+        let log = plan.with_file_name("test.log");
+        let (end, why) = match run_one(test, &log, clock) {
+            Ok(Verdict { end, why }) => (end, why),
+            Err(error) => (End::Failed, Some(format!("{error:#}"))),
+        };
+        let word = match end {
+            End::Passed => "PASS",
+            End::Failed => "FAIL",
+            End::Skipped => "SKIP",
+        };
+        say(&format!(
+            "{word} [{:>6.1} s] {} {}",
+            clock.elapsed().as_secs_f64(),
+            test.group,
+            test.name
+        ));
+        if end != End::Passed {
+            say(&indent(&String::from_utf8_lossy(
+                &fs::read(&log).unwrap_or_default(),
+            )));
+        }
+        if let Some(why) = why {
+            say(&indent(&why));
+        }
+        let line = serde_json::to_string(&TestResult {
+            group: test.group.clone(),
+            name: test.name.clone(),
+            end,
+        })?;
+        writeln!(results, "{line}").context("write a result")?;
+    }
+    Ok(())
+}
+
+/// How a test ended, and what is wrong beside its own output.
+struct Verdict {
+    end: End,
+    why: Option<String>,
+}
+
+fn run_one(test: &PlannedTest, log: &Path, deadline: Deadline) -> Result<Verdict> {
+    let marker = format!("testvm: test {} {}", test.group, test.name);
+    mark(&format!("testvm: expect nothing\n{marker}"))?;
+    let devices_before = devices();
+    let output = File::create(log).with_context(|| format!("create {}", log.display()))?;
+    let mut command = Command::new(&test.program);
+    command
+        .args(["--exact", &test.name, "--nocapture", "--test-threads=1"])
+        .current_dir(&test.dir)
+        .env("CARGO_MANIFEST_DIR", &test.dir)
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().context("share the log")?)
+        .stderr(output)
+        // A group of its own, so that what it started can be ended with it.
+        .process_group(0);
+    let mut child = Child::spawn(&mut command)?;
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let waited = child.wait(deadline)?;
+    if waited == Waited::DeadlinePassed {
+        // Every blocked task's stack goes to the kernel's log: that is where a hang shows its cause.
+        fs::write("/proc/sysrq-trigger", "w").context("ask the kernel for blocked tasks")?;
+    }
+    if let Some(group) = group {
+        // Fails when nothing of the group is left, which is the ordinary case.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    if waited == Waited::DeadlinePassed
+        && child.wait(Deadline::after(KILL_LIMIT))? == Waited::DeadlinePassed
+    {
+        child.abandon();
+        bail!("killed after {TEST_LIMIT:?} and does not die: the kernel holds it");
+    }
+    let mut faults = Vec::new();
+    match waited {
+        Waited::Ended(status) if status.success() => {}
+        Waited::Ended(status) => faults.push(format!("ended with {status}")),
+        Waited::DeadlinePassed => faults.push(format!("killed after {TEST_LIMIT:?}")),
+    }
+    let left: Vec<String> = devices()
+        .into_iter()
+        .filter(|device| !devices_before.contains(device))
+        .collect();
+    if !left.is_empty() {
+        faults.push(format!("left devices behind: {}", left.join(" ")));
+    }
+    for complaint in kernel_log_since(&marker)?.complaints() {
+        faults.push(format!("kernel: {}", complaint.text));
+    }
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let end = if !faults.is_empty() {
+        End::Failed
+    } else if text.contains(&format!("skipped: {}: ", test.name)) {
+        End::Skipped
+    } else {
+        End::Passed
+    };
+    let why = (!faults.is_empty()).then(|| faults.join("\n"));
+    Ok(Verdict { end, why })
+}
+
+/// Writes lines to the kernel's log.
+fn mark(lines: &str) -> Result<()> {
+    for line in lines.lines() {
+        fs::write("/dev/kmsg", line).context("write to the kernel's log")?;
+    }
+    Ok(())
+}
+
+fn kernel_log_since(marker: &str) -> Result<KernelLog> {
+    let output = Command::new("dmesg")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("start dmesg")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let since = text
+        .rsplit_once(marker)
+        .map_or(text.as_ref(), |(_, since)| since);
+    Ok(KernelLog::new(since))
+}
+
+fn devices() -> Vec<String> {
+    let entries = fs::read_dir(DEVICES).into_iter().flatten();
+    entries
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+        .collect()
+}
+
+fn indent(text: &str) -> String {
+    text.trim_end()
+        .lines()
+        .map(|line| format!("    {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}

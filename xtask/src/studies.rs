@@ -1,0 +1,77 @@
+//! Benchmarks and proofs by name. Each answers a stated question and prints its figures.
+
+use anyhow::{Context, Result, bail};
+
+use crate::console::say;
+
+/// A named study.
+pub(crate) struct Study {
+    /// What it is called on the command line.
+    pub(crate) name: &'static str,
+    /// The question that it answers, in one line.
+    pub(crate) question: &'static str,
+    /// Runs it.
+    pub(crate) run: fn() -> Result<()>,
+}
+
+/// Every benchmark.
+pub(crate) const BENCHMARKS: &[Study] = &[];
+/// Every proof.
+pub(crate) const PROOFS: &[Study] = &[];
+
+/// Runs the study of that name; lists the names when none is given.
+pub(crate) fn run(kind: &str, studies: &[Study], name: Option<&str>) -> Result<()> {
+    let Some(name) = name else {
+        for study in studies {
+            say(&format!("{}: {}", study.name, study.question));
+        }
+        if studies.is_empty() {
+            say(&format!("there is no {kind} yet"));
+        }
+        return Ok(());
+    };
+    let Some(study) = studies.iter().find(|study| study.name == name) else {
+        let names: Vec<_> = studies.iter().map(|study| study.name).collect();
+        if names.is_empty() {
+            bail!("no {kind} is called {name:?}; there is none yet");
+        }
+        bail!(
+            "no {kind} is called {name:?}; there are: {}",
+            names.join(", ")
+        );
+    };
+    (study.run)().with_context(|| format!("{kind} {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STUDIES: &[Study] = &[
+        Study {
+            name: "good",
+            question: "does it run?",
+            run: || Ok(()),
+        },
+        Study {
+            name: "bad",
+            question: "does it fail?",
+            run: || bail!("it does"),
+        },
+    ];
+
+    #[test]
+    fn a_study_runs_by_its_name_and_an_unknown_name_lists_them() {
+        assert!(run("proof", STUDIES, Some("good")).is_ok());
+        let error = run("proof", STUDIES, Some("bad")).unwrap_err();
+        assert_eq!(format!("{error:#}"), "proof bad: it does");
+        let error = run("proof", STUDIES, Some("ugly")).unwrap_err().to_string();
+        assert!(
+            error.contains("\"ugly\"") && error.contains("good, bad"),
+            "{error}"
+        );
+        let error = run("proof", &[], Some("ugly")).unwrap_err().to_string();
+        assert!(error.contains("none yet"), "{error}");
+        assert!(run("proof", STUDIES, None).is_ok());
+    }
+}
