@@ -122,13 +122,20 @@ fn run_one(test: &PlannedTest, log: &Path, deadline: Deadline) -> Result<Verdict
     let text = fs::read_to_string(log).unwrap_or_default();
     let end = if !faults.is_empty() {
         End::Failed
-    } else if text.contains(&format!("skipped: {}: ", test.name)) {
+    } else if says_skipped(&text) {
         End::Skipped
     } else {
         End::Passed
     };
     let why = (!faults.is_empty()).then(|| faults.join("\n"));
     Ok(Verdict { end, why })
+}
+
+/// Whether the test said that it was skipped: a line of its own, or what libtest puts behind the test's name.
+fn says_skipped(output: &str) -> bool {
+    output
+        .lines()
+        .any(|line| line.trim_start().starts_with("skipped: ") || line.contains(" ... skipped: "))
 }
 
 /// Writes lines to the kernel's log.
@@ -164,4 +171,25 @@ fn indent(text: &str) -> String {
         .map(|line| format!("    {line}"))
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skip_is_told_from_words_that_look_like_one() {
+        let cases = [
+            (
+                "running 1 test\ntest a ... skipped: a: no device\nok\n",
+                true,
+            ),
+            ("skipped: no node\n", true),
+            ("test a ... ok\n1 request was skipped: none lost\n", false),
+            ("", false),
+        ];
+        for (output, want) in cases {
+            assert_eq!(says_skipped(output), want, "{output}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ const SOURCES: [&str; 3] = ["/usr/include", "/usr/share", "/usr/lib"];
 const FILES_MIN: usize = 400;
 const BYTES_MIN: u64 = 24 << 20;
 /// Neither empty files nor the odd giant, so that the picture is one of many files.
-const FILE_BYTES: std::ops::RangeInclusive<u64> = 256..=2 << 20;
+const FILE_BYTES: std::ops::RangeInclusive<u64> = 256..=256 << 10;
 /// The most files of one tree: the rest of the bytes then comes from larger files of the others.
 const FILES_PER_SOURCE_MAX: usize = 600;
 
@@ -32,36 +32,40 @@ impl Copied {
 pub(crate) fn copy(target: &Path) -> Result<Copied> {
     let mut copied = Copied::default();
     for source in SOURCES {
-        let mut from_here = 0;
-        let mut dirs = vec![PathBuf::from(source)];
-        while let Some(dir) = dirs.pop() {
-            if copied.is_enough() || from_here >= FILES_PER_SOURCE_MAX {
-                break;
-            }
-            // A directory that cannot be read is none of ours.
-            let Ok(entries) = fs::read_dir(&dir) else {
-                continue;
-            };
-            let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-            paths.sort();
-            for path in paths {
-                let Ok(metadata) = fs::symlink_metadata(&path) else {
-                    continue;
-                };
-                if metadata.is_dir() {
-                    dirs.push(path);
-                } else if metadata.is_file() && FILE_BYTES.contains(&metadata.len()) {
-                    copied.bytes += copy_one(&path, target)?;
-                    copied.files += 1;
-                    from_here += 1;
-                }
-            }
-        }
+        copy_tree(Path::new(source), target, &mut copied)?;
     }
     if !copied.is_enough() {
         bail!("too few files below {SOURCES:?}: {copied:?}");
     }
     Ok(copied)
+}
+
+fn copy_tree(source: &Path, target: &Path, copied: &mut Copied) -> Result<()> {
+    let limit = copied.files + FILES_PER_SOURCE_MAX;
+    let mut dirs = vec![source.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        // A directory that cannot be read is none of ours.
+        let Ok(entries) = fs::read_dir(&dir) else {
+            continue;
+        };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            if copied.is_enough() || copied.files >= limit {
+                return Ok(());
+            }
+            let Ok(metadata) = fs::symlink_metadata(&path) else {
+                continue;
+            };
+            if metadata.is_dir() {
+                dirs.push(path);
+            } else if metadata.is_file() && FILE_BYTES.contains(&metadata.len()) {
+                copied.bytes += copy_one(&path, target)?;
+                copied.files += 1;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn copy_one(path: &Path, target: &Path) -> Result<u64> {
@@ -81,5 +85,7 @@ mod tests {
         let target = tempfile::tempdir().unwrap();
         let copied = copy(target.path()).unwrap();
         assert!(copied.is_enough(), "{copied:?}");
+        // The image has room for that much and for what is written.
+        assert!(copied.bytes <= 128 << 20, "{copied:?}");
     }
 }

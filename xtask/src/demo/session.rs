@@ -14,8 +14,8 @@ use super::files;
 use super::show::{narrate, show, text};
 use crate::console::say;
 
-/// Size of the image: the files, 32 MiB to write, and room.
-const IMAGE: &str = "128M";
+/// Size of the image, sparse: at most 128 MiB of files, 32 MiB to write, and room.
+const IMAGE: &str = "256M";
 /// What is written through the mount.
 const WRITTEN_MIB: &str = "32";
 /// How long the daemon may take to start and to stop, under emulation.
@@ -29,6 +29,21 @@ struct Session {
     scratch: tempfile::TempDir,
     socket: String,
     daemon: Child,
+}
+
+impl Drop for Session {
+    /// After a failure, too, the daemon ends in order: killed, it would leave a device whose I/O waits for ever.
+    fn drop(&mut self) {
+        // Each step fails where a good run has done it already.
+        let _ = Command::new("umount")
+            .arg("--quiet")
+            .arg(self.scratch.path().join("mnt"))
+            .status();
+        // As above.
+        let _ = self.daemon.signal(Signal::TERM);
+        // As above; past the deadline the daemon is killed by its own drop.
+        let _ = self.daemon.wait(Deadline::after(DAEMON_LIMIT));
+    }
 }
 
 /// Shows everything; fails at the first step that does not do what it says.

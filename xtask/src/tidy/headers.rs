@@ -4,7 +4,7 @@ use super::Finding;
 use super::source::Source;
 
 /// A header shorter than this says nothing.
-const WORDS_MIN: usize = 3;
+const WORDS_MIN: usize = 2;
 
 pub(super) fn check(file: &Source, findings: &mut Vec<Finding>) {
     let words = file

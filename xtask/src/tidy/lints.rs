@@ -19,8 +19,12 @@ pub(super) fn check(file: &Source, findings: &mut Vec<Finding>) {
                 "use #[expect(lint, reason = \"…\")]; an allow outlives its cause",
             );
         }
-        let thrown_away =
-            code.starts_with("let_=") || code.contains(";let_=") || code.contains("{let_=");
+        let thrown_away = ["let_=", ";let_=", "{let_="].iter().any(|begin| {
+            // A tuple of plain names marks arguments that a default method does not need.
+            code.split_once(begin)
+                .is_some_and(|(_, value)| !value.starts_with('(') || value.matches('(').count() > 1)
+                && (begin.len() > "let_=".len() || code.starts_with(begin))
+        });
         if thrown_away && line.comment.is_empty() && (before.is_code() || before.comment.is_empty())
         {
             find(
@@ -77,6 +81,9 @@ mod tests {
         assert!(rules("let _ = b(); // why").is_empty());
         assert!(rules("// why\nlet _ = b();").is_empty());
         assert!(rules("let _guard = b();").is_empty());
+        assert_eq!(rules("if x { let _ = b(); }"), ["swallowed"]);
+        assert_eq!(rules("let _ = (b(), c);"), ["swallowed"]);
+        assert!(rules("let _ = (request, plan);").is_empty());
     }
 
     #[test]
