@@ -64,7 +64,7 @@ impl Manager {
         Progress {
             total: shutdown.total(),
             done: report.removed.len() + report.failed.len(),
-            failed: report.failed.len(),
+            failed: report.failed.clone(),
             in_progress,
         }
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use block::{DeviceId, Geometry};
 
-use crate::fault::StepFailure;
+use crate::fault::{Failure, StepFailure};
 use crate::name::DeviceName;
 use crate::request::CreateRequest;
 use crate::stamp::Serial;
@@ -94,8 +94,8 @@ pub struct Progress {
     pub total: usize,
     /// Devices that have ended, failed ones included.
     pub done: usize,
-    /// Devices that ended with a failure.
-    pub failed: usize,
+    /// The failures of those that ended with one.
+    pub failed: Vec<Failure>,
     /// Devices that still take steps, without those that wait for their turn.
     pub in_progress: Vec<ProgressEntry>,
 }

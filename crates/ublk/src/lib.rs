@@ -44,7 +44,7 @@ pub mod tag;
 pub use char_device::{CharDevice, block_node, char_node, user_copy_position};
 pub use command::{Command, NewDevice};
 pub use command_kind::CommandKind;
-pub use control::{CONTROL_NODE, ControlLimits, ControlRing, Done};
+pub use control::{CONTROL_NODE, ControlLimits, ControlRing, Done, STUCK_MAX};
 pub use device::{DeviceInfo, DeviceState};
 pub use diagnosis::ErrorKind;
 pub use enumerate::{SYSFS_CLASS, Surveyed, list_devices, survey_devices};

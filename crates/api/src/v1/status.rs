@@ -72,7 +72,10 @@ pub struct Shard {
     pub devices: u64,
     /// Requests being served now.
     pub in_flight: u64,
-    /// I/O buffers, in bytes.
+    /// Times its thread came out of the kernel since the start. An idle shard's figure stands still.
+    #[serde(default)]
+    pub wake_ups: u64,
+    /// I/O buffers, by number.
     pub buffers: Usage,
 }
 

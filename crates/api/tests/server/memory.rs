@@ -202,6 +202,7 @@ impl Service for Memory {
             shards: vec![Shard {
                 index: 0,
                 devices: live,
+                wake_ups: 0,
                 in_flight: 0,
                 buffers: Usage {
                     in_use: 0,

@@ -1,8 +1,55 @@
-//! The daemon.
+//! The daemon: everything is put together here, and taken apart.
+//!
+//! ```text
+//!   settings -> kernel probe -> journal -> socket -> shards -> engine (manager) -> API server
+//!   SIGTERM  -> engine stops all devices -> report -> server ends -> exit status
+//! ```
+//!
+//! What can fail is done before anything of the kernel is touched, so a daemon that cannot start leaves nothing behind.
 
-use api::v1::{Code, Problem};
+mod backing;
+mod clock;
+mod engine;
+mod findings;
+mod handles;
+mod journal;
+mod kernel;
+mod links;
+mod logging;
+mod problems;
+mod service;
+mod signals;
+mod steps;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use api::server::Server;
+use api::socket::BoundSocket;
+use api::v1::Problem;
+use dataplane::{Dataplane, DataplaneConfig, ShardEvent, ShardLimits};
+use manager::{Inventory, Manager, Report, TeardownOrder};
+use reactor::uring::UringLimits;
+use tokio::sync::mpsc;
+use ublk::{ControlLimits, ControlRing};
 
 use crate::config::{ServeArgs, Settings};
+use engine::Engine;
+use handles::HandleTable;
+use journal::Journal;
+use kernel::Kernel;
+use links::Links;
+use service::Daemon;
+use steps::Driver;
+
+/// Where the links to devices are.
+const LINKS: &str = "/dev/blockyard";
+/// Threads of the control plane's runtime. It only waits and passes on; the work is elsewhere.
+const RUNTIME_THREADS: usize = 2;
+/// Threads for calls that may block: opening files, closing char devices. More wait for their turn.
+const BLOCKING_THREADS_MAX: usize = 32;
+/// How long the end of the process waits for calls that block.
+const RUNTIME_END: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Runs the daemon until it is told to end.
 ///
@@ -10,30 +57,170 @@ use crate::config::{ServeArgs, Settings};
 ///
 /// Why it cannot start, or that not every device stopped in order.
 pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
-    let Settings {
+    let settings = Settings::load(args)?;
+    logging::start(settings.logs);
+    raise_file_limit();
+    let started = clock::now();
+    let control = ControlRing::open(Path::new(ublk::CONTROL_NODE), ControlLimits::default())
+        .map_err(|error| problems::kernel(&error))?;
+    let probe = ublk::probe(&control).map_err(|error| problems::kernel(&error))?;
+    problems::check_features(&probe)?;
+    let (journal, found) =
+        Journal::open(&settings.state_dir).map_err(|error| problems::journal(&error))?;
+    let socket = BoundSocket::bind(&settings.socket)?;
+    let links =
+        Links::open(Path::new(LINKS)).map_err(|error| problems::links(Path::new(LINKS), &error))?;
+    let (events, shard_events) = mpsc::unbounded_channel();
+    let plane = Dataplane::start(
+        DataplaneConfig {
+            shards: settings.shards,
+            limits: ShardLimits::default(),
+            ring: UringLimits::default(),
+        },
+        // Nobody listens any more only when the process ends.
+        Arc::new(move |event| drop(events.send(event))),
+    )
+    .map_err(|error| problems::shards(&error))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name("control")
+        .enable_all()
+        .build()
+        .map_err(|error| problems::runtime(&error))?;
+    let kernel = Kernel::new(control, probe);
+    let driver = Arc::new(Driver {
+        kernel,
+        plane,
+        links,
+        handles: HandleTable::default(),
+    });
+    let parts = Parts {
+        settings,
+        driver,
+        journal,
+        found,
         socket,
-        state_dir,
-        shards,
-        stop_concurrency,
-        deadlines,
-        devices_max,
-        api,
-        logs,
-    } = Settings::load(args)?;
-    tracing::debug!(
-        ?socket,
-        ?state_dir,
-        shards,
-        stop_concurrency,
-        ?deadlines,
-        devices_max,
-        ?api,
-        ?logs,
-        "settings"
+        started,
+        shard_events,
+    };
+    let result = runtime.block_on(serve(parts));
+    runtime.shutdown_timeout(RUNTIME_END);
+    result
+}
+
+struct Parts {
+    settings: Settings,
+    driver: Arc<Driver>,
+    journal: Journal,
+    found: journal::Found,
+    socket: BoundSocket,
+    started: std::time::Instant,
+    shard_events: mpsc::UnboundedReceiver<ShardEvent>,
+}
+
+async fn serve(parts: Parts) -> Result<(), Problem> {
+    let Parts {
+        settings,
+        driver,
+        journal,
+        found,
+        socket,
+        started,
+        shard_events,
+    } = parts;
+    let devices = driver
+        .kernel
+        .devices()
+        .await
+        .map_err(|fault| problems::survey(&fault))?;
+    let inventory = Inventory {
+        instance: found.instance,
+        records: found.records,
+        kernel: devices.iter().map(kernel::kernel_device).collect(),
+    };
+    let manager = Manager::new(
+        manager_settings(&settings, &driver),
+        &inventory,
+        clock::now(),
     );
-    Err(Problem::new(
-        Code::Internal,
-        "serve is not wired yet",
-        "use a later release",
-    ))
+    let findings = findings::tell(manager.findings());
+    let (engine, finished) = Engine::start(manager, Arc::clone(&driver), journal);
+    tokio::spawn(log_shard_events(shard_events, Arc::clone(&driver)));
+    tokio::spawn(signals::watch(engine.clone()));
+    let daemon = Daemon {
+        engine,
+        driver,
+        started,
+        findings,
+    };
+    tracing::info!(socket = %settings.socket.display(), shards = settings.shards, "ready");
+    let (report_in, report_out) = tokio::sync::oneshot::channel();
+    let ended = async move {
+        let report = finished.await.unwrap_or_default();
+        // Read below, after the server has ended.
+        let _ = report_in.send(report);
+    };
+    Server::new(socket, Arc::new(daemon), settings.api)
+        .run(ended)
+        .await
+        .map_err(|error| problems::server(&error))?;
+    conclude(&report_out.await.unwrap_or_default())
+}
+
+fn manager_settings(settings: &Settings, driver: &Driver) -> manager::Settings {
+    manager::Settings {
+        devices_max: settings.devices_max,
+        stop_concurrency: settings.stop_concurrency,
+        teardown_order: match driver.kernel.probe().quirks.teardown() {
+            ublk::TeardownOrder::StopCloseDelete => TeardownOrder::CloseThenDelete,
+            ublk::TeardownOrder::StopDeleteClose => TeardownOrder::DeleteThenClose,
+        },
+        deadlines: settings.deadlines,
+    }
+}
+
+/// Says how the shutdown went, device by device for those that did not go as they should.
+fn conclude(report: &Report) -> Result<(), Problem> {
+    for failure in &report.failed {
+        tracing::error!(device = %failure.name, step = %failure.first.step, err = %failure, "device did not stop in order");
+    }
+    tracing::info!(
+        stopped = report.removed.len(),
+        failed = report.failed.len(),
+        "all devices have ended"
+    );
+    if report.failed.is_empty() {
+        Ok(())
+    } else {
+        Err(problems::stop_failed(&report.failed))
+    }
+}
+
+async fn log_shard_events(mut events: mpsc::UnboundedReceiver<ShardEvent>, driver: Arc<Driver>) {
+    while let Some(event) = events.recv().await {
+        match event {
+            ShardEvent::TargetPanicked { key, message } => {
+                let name = driver.handles.name(manager::DeviceKey(key.0));
+                tracing::error!(device = %name, err = %message, "the device's target panicked; it answers every request with EIO until it is removed");
+            }
+            ShardEvent::ProtocolFault { key, detail } => {
+                let name = driver.handles.name(manager::DeviceKey(key.0));
+                tracing::error!(device = %name, err = %detail, "the kernel refused a command of the device; remove the device");
+            }
+        }
+    }
+}
+
+/// As many files as may be: three per device.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(err = %error, "the limit of open files stays at its soft value");
+    }
 }

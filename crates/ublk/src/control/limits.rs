@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::reply::Reply;
 
 /// With so many commands stuck the host is beyond help, and each costs a kernel thread.
-pub(super) const STUCK_MAX: usize = 1024;
+pub const STUCK_MAX: usize = 1024;
 /// No command may take longer; a larger deadline is cut.
 pub(super) const DEADLINE_MAX: Duration = Duration::from_secs(3600);
 /// Kind, problem and advice.

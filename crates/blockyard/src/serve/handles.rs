@@ -1,0 +1,67 @@
+//! What the daemon holds open for each device, by the manager's key. Control plane only; locked for moments, never across an await.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dataplane::{Counters, CountersSnapshot, Placement};
+use manager::{DeviceKey, DeviceName};
+
+use super::backing::Backing;
+
+/// The handles of one device.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    /// Its name, for the log.
+    pub(crate) name: Option<DeviceName>,
+    /// The open, locked backing, from the step `open` to the step `close`.
+    pub(crate) backing: Option<Arc<Backing>>,
+    /// Which shards serve it, from `attach` to `release`.
+    pub(crate) placement: Option<Arc<Placement>>,
+    /// Shards on which a part is attached, or may be.
+    pub(crate) attached: Vec<usize>,
+    /// Where each shard counts.
+    pub(crate) counters: Vec<Arc<Counters>>,
+}
+
+/// The handles of all devices.
+#[derive(Debug, Default)]
+pub(crate) struct HandleTable(Mutex<HashMap<DeviceKey, Handles>>);
+
+impl HandleTable {
+    /// Looks at, or changes, what is held for a device.
+    pub(crate) fn with<T>(&self, key: DeviceKey, change: impl FnOnce(&mut Handles) -> T) -> T {
+        change(self.lock().entry(key).or_default())
+    }
+
+    /// Forgets a device; what was held comes back to be dropped where blocking is allowed.
+    pub(crate) fn remove(&self, key: DeviceKey) -> Option<Handles> {
+        self.lock().remove(&key)
+    }
+
+    /// What the shards counted for a device, and which they are.
+    pub(crate) fn figures(&self, key: DeviceKey) -> (CountersSnapshot, Vec<usize>) {
+        let mut total = CountersSnapshot::default();
+        let table = self.lock();
+        let Some(handles) = table.get(&key) else {
+            return (total, Vec::new());
+        };
+        for counters in &handles.counters {
+            total += counters.snapshot();
+        }
+        (total, handles.attached.clone())
+    }
+
+    /// The name of a device, for the log; empty when it is gone.
+    pub(crate) fn name(&self, key: DeviceKey) -> String {
+        self.lock()
+            .get(&key)
+            .and_then(|handles| handles.name.as_ref())
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<DeviceKey, Handles>> {
+        // Every change is a single assignment: a panic in between leaves nothing half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

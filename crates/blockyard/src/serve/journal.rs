@@ -1,0 +1,260 @@
+//! The journal's store: a transactional file under the state directory, and the thread that writes it.
+//!
+//! The manager's changes are byte strings; what they mean is its business. Changes that arrive while a transaction is being
+//! made durable wait and go into the next one together (group commit), so many creations at once share one sync.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use manager::{Change, Fault, FaultKind, Instance, STAMP_FIELD_MAX, StoredRecord};
+use redb::{Database, ReadableTable, TableDefinition};
+
+const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
+/// Facts about the installation, not about devices.
+const INSTALLATION: TableDefinition<'_, &str, u32> = TableDefinition::new("installation");
+/// The 24-bit number that this installation's devices carry; drawn at random once.
+const INSTANCE: &str = "instance";
+const FILE_NAME: &str = "journal.redb";
+/// Changes of one transaction. Bounds the time one batch makes the next one wait.
+const BATCH_MAX: usize = 256;
+
+/// What becomes of a batch of changes.
+pub(crate) type Done = Box<dyn FnOnce(Result<(), Fault>) + Send>;
+
+/// What was found at start.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Which installation this is.
+    pub(crate) instance: Instance,
+    /// The records, in no order.
+    pub(crate) records: Vec<StoredRecord>,
+}
+
+/// Why the state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JournalError {
+    #[error(
+        "the state directory {path} cannot be used; check that it exists or can be made, and that the daemon may write to it"
+    )]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error(
+        "the journal {path} is in use by another daemon; give this one a --state-dir of its own"
+    )]
+    InUse { path: PathBuf },
+    #[error(
+        "the journal {path} cannot be opened; if it is damaged, stop all devices, move it away and start again"
+    )]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: redb::Error,
+    },
+    #[error("the thread of the journal cannot be started")]
+    Thread(#[source] std::io::Error),
+}
+
+/// The writing side. Dropping it ends the thread after the last transaction.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    queue: mpsc::Sender<(Vec<Change>, DoneBox)>,
+}
+
+struct DoneBox(Done);
+
+impl std::fmt::Debug for DoneBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DoneBox")
+    }
+}
+
+impl Journal {
+    /// Opens or makes the journal and reads all of it.
+    pub(crate) fn open(directory: &Path) -> Result<(Self, Found), JournalError> {
+        std::fs::create_dir_all(directory).map_err(|source| JournalError::Directory {
+            path: directory.to_owned(),
+            source,
+        })?;
+        let path = directory.join(FILE_NAME);
+        let open_error = |error: redb::Error| match error {
+            redb::Error::DatabaseAlreadyOpen => JournalError::InUse { path: path.clone() },
+            redb::Error::Io(source) => JournalError::Directory {
+                path: directory.to_owned(),
+                source,
+            },
+            source => JournalError::Open {
+                path: path.clone(),
+                source,
+            },
+        };
+        let database = Database::create(&path).map_err(|error| open_error(error.into()))?;
+        let found = read(&database).map_err(open_error)?;
+        let (queue, orders) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("journal".into())
+            .spawn(move || run(&database, &orders))
+            .map_err(JournalError::Thread)?;
+        Ok((Self { queue }, found))
+    }
+
+    /// Makes changes durable, then calls back on the journal's thread.
+    pub(crate) fn write(&self, changes: Vec<Change>, done: Done) {
+        if let Err(mpsc::SendError((_, DoneBox(done)))) = self.queue.send((changes, DoneBox(done)))
+        {
+            done(Err(Fault::new(
+                FaultKind::Journal,
+                "the journal's thread has ended",
+            )));
+        }
+    }
+}
+
+fn read(database: &Database) -> Result<Found, redb::Error> {
+    let transaction = database.begin_write()?;
+    let mut records = Vec::new();
+    let instance = {
+        let table = transaction.open_table(RECORDS)?;
+        for entry in table.iter()? {
+            let (key, value) = entry?;
+            records.push(StoredRecord {
+                key: key.value().to_owned(),
+                value: value.value().to_owned(),
+            });
+        }
+        let mut table = transaction.open_table(INSTALLATION)?;
+        let known = table
+            .get(INSTANCE)?
+            .and_then(|number| Instance::new(number.value()));
+        match known {
+            Some(instance) => instance,
+            None => {
+                let instance = draw_instance()?;
+                table.insert(INSTANCE, instance.number())?;
+                instance
+            }
+        }
+    };
+    transaction.commit()?;
+    Ok(Found { instance, records })
+}
+
+fn draw_instance() -> Result<Instance, redb::Error> {
+    let mut bytes = [0; 4];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(redb::Error::Io)?;
+    Instance::new(u32::from_le_bytes(bytes) & STAMP_FIELD_MAX)
+        .ok_or_else(|| redb::Error::Corrupted("no instance number could be drawn".into()))
+}
+
+fn run(database: &Database, orders: &mpsc::Receiver<(Vec<Change>, DoneBox)>) {
+    while let Ok(first) = orders.recv() {
+        let mut batch = vec![first];
+        batch.extend(orders.try_iter().take(BATCH_MAX));
+        let result = commit(database, batch.iter().flat_map(|(changes, _)| changes))
+            .map_err(|error| fault(&error));
+        for (_, DoneBox(done)) in batch {
+            done(result.clone());
+        }
+    }
+}
+
+fn commit<'a>(
+    database: &Database,
+    changes: impl Iterator<Item = &'a Change>,
+) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut table = transaction.open_table(RECORDS)?;
+        for change in changes {
+            match change {
+                Change::Put { key, value } => drop(table.insert(key.as_str(), value.as_slice())?),
+                Change::Delete { key } => drop(table.remove(key.as_str())?),
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+fn fault(error: &redb::Error) -> Fault {
+    let kind = match error {
+        redb::Error::Io(source) if source.kind() == std::io::ErrorKind::StorageFull => {
+            FaultKind::NoSpace
+        }
+        _ => FaultKind::Journal,
+    };
+    Fault::new(kind, format!("the journal could not be written: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(journal: &Journal, changes: Vec<Change>) -> Result<(), Fault> {
+        let (sender, receiver) = mpsc::channel();
+        journal.write(
+            changes,
+            Box::new(move |result| sender.send(result).unwrap()),
+        );
+        receiver.recv().unwrap()
+    }
+
+    fn put(key: &str, value: &str) -> Change {
+        Change::Put {
+            key: key.into(),
+            value: value.into(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_there_after_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let (journal, found) = Journal::open(directory.path()).unwrap();
+        assert!(found.records.is_empty());
+        write(&journal, vec![put("a", "1"), put("b", "2")]).unwrap();
+        write(
+            &journal,
+            vec![put("a", "3"), Change::Delete { key: "b".into() }],
+        )
+        .unwrap();
+        assert!(matches!(
+            Journal::open(directory.path()),
+            Err(JournalError::InUse { .. })
+        ));
+        drop(journal);
+        // The thread closes the store a moment after the handle is dropped.
+        let deadline = std::time::Duration::from_secs(5);
+        let (sender, receiver) = mpsc::channel();
+        let path = directory.path().to_owned();
+        std::thread::spawn(move || {
+            loop {
+                if let Ok((_journal, found)) = Journal::open(&path) {
+                    return sender.send(found).unwrap();
+                }
+                std::thread::yield_now();
+            }
+        });
+        let again = receiver.recv_timeout(deadline).unwrap();
+        assert_eq!(again.instance, found.instance);
+        assert_eq!(
+            again.records,
+            [StoredRecord {
+                key: "a".into(),
+                value: b"3".to_vec()
+            }]
+        );
+    }
+
+    #[test]
+    fn an_unusable_directory_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = Journal::open(&file.path().join("state")).unwrap_err();
+        assert!(error.to_string().contains("state directory"));
+    }
+}

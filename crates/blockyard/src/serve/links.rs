@@ -1,0 +1,84 @@
+//! `/dev/blockyard/NAME`: a symbolic link to the device while it lives.
+//!
+//! Links are replaced by rename, so a reader sees the old device, the new one or none, never a half-made link. At start the
+//! directory is emptied of links: whatever an earlier run left points at a device that is not ours now.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use block::DeviceId;
+use manager::DeviceName;
+
+/// The directory of the links.
+#[derive(Clone, Debug)]
+pub(crate) struct Links {
+    directory: PathBuf,
+}
+
+impl Links {
+    /// Makes the directory and removes stale links.
+    pub(crate) fn open(directory: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(directory)?;
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_type()?.is_symlink() {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(Self {
+            directory: directory.to_owned(),
+        })
+    }
+
+    /// Where the link of a device is.
+    pub(crate) fn path(&self, name: &DeviceName) -> PathBuf {
+        self.directory.join(name.as_str())
+    }
+
+    /// Points the name at the device.
+    pub(crate) fn publish(&self, name: &DeviceName, id: DeviceId) -> io::Result<()> {
+        // Names start with a letter or digit, so this one belongs to no device.
+        let fresh = self.directory.join(format!(".{name}.new"));
+        match std::fs::remove_file(&fresh) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        std::os::unix::fs::symlink(ublk::block_node(id), &fresh)?;
+        std::fs::rename(&fresh, self.path(name))
+    }
+
+    /// Removes the name; done already is done.
+    pub(crate) fn unpublish(&self, name: &DeviceName) -> io::Result<()> {
+        match std::fs::remove_file(self.path(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_lives_as_long_as_its_device_and_stale_ones_go_at_start() {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/ublkb9", directory.path().join("stale")).unwrap();
+        std::fs::write(directory.path().join("file"), "not ours").unwrap();
+        let links = Links::open(directory.path()).unwrap();
+        let name: DeviceName = "a".parse().unwrap();
+        links.publish(&name, DeviceId(3)).unwrap();
+        links.publish(&name, DeviceId(4)).unwrap();
+        assert_eq!(
+            std::fs::read_link(links.path(&name)).unwrap(),
+            Path::new("/dev/ublkb4")
+        );
+        links.unpublish(&name).unwrap();
+        links.unpublish(&name).unwrap();
+        let left: Vec<_> = std::fs::read_dir(directory.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["file"]);
+    }
+}

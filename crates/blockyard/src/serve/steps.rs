@@ -1,0 +1,437 @@
+//! Carrying out the manager's steps: one asynchronous function per command, no decisions.
+//!
+//! ```text
+//!   create   open -> add -> attach -> start -> publish
+//!   stop     unpublish -> drain (or abandon) -> stop -> release / delete -> await_gone -> close
+//! ```
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use block::{DeviceId, Geometry, QueueId, Sectors};
+use dataplane::{Counters, Dataplane, Part, UblkQueue};
+use manager::{
+    Command, CreateRequest, DeviceKey, DeviceName, Fault, FaultKind, Output, Spec, Stamp, StepOrder,
+};
+use tokio::sync::oneshot;
+use ublk::{CharDevice, DeviceParams, Features, NewDevice, OwnerStamp, TransferLimits};
+
+use super::backing::{Backing, BackingError};
+use super::clock;
+use super::handles::HandleTable;
+use super::kernel::Kernel;
+use super::links::Links;
+
+/// The most data of one request. Larger requests gain nothing: the copy dominates.
+pub(crate) const MAX_IO_BYTES: u32 = 1 << 20;
+/// First and longest pause between two looks at whether the kernel has let go of a device.
+const GONE_PAUSE_MIN: Duration = Duration::from_micros(500);
+const GONE_PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// Everything that steps work on.
+pub(crate) struct Driver {
+    pub(crate) kernel: Kernel,
+    pub(crate) plane: Dataplane,
+    pub(crate) links: Links,
+    pub(crate) handles: HandleTable,
+}
+
+impl Driver {
+    /// Carries out a step. Returns its answer, at the deadline at the latest as far as the kernel and the file
+    /// systems allow.
+    pub(crate) async fn run(self: &Arc<Self>, order: &StepOrder) -> Result<Output, Fault> {
+        let key = order.ticket.device;
+        match &order.command {
+            Command::Open { request } => self.open(key, request).await,
+            Command::Add {
+                stamp,
+                request,
+                geometry,
+            } => self.add(*stamp, request, *geometry, order.deadline).await,
+            Command::Attach { id, request, .. } => self.attach(key, *id, request).await,
+            Command::Start { id } => {
+                let command = ublk::Command::StartDev {
+                    device: *id,
+                    server_pid: std::process::id(),
+                };
+                self.kernel
+                    .command(command, order.deadline)
+                    .await
+                    .map(|_| Output::Done)
+            }
+            Command::Publish { id } => self.publish(&order.name, *id).await,
+            Command::Unpublish => self.unpublish(&order.name).await,
+            Command::Find { stamp } => self.find(*stamp).await,
+            Command::Drain => self.drain(key).await,
+            Command::Abandon => self.abandon(key, &order.name).await,
+            Command::Stop { id } => self.stop(*id, order.deadline).await,
+            Command::Release => self.release(key).await,
+            Command::Delete { id } => self
+                .kernel
+                .delete(*id, order.deadline)
+                .await
+                .map(|()| Output::Done),
+            Command::AwaitGone { id, stamp } => self.await_gone(*id, *stamp, order.deadline).await,
+            Command::Close => self.close(key).await,
+        }
+    }
+
+    async fn open(
+        self: &Arc<Self>,
+        key: DeviceKey,
+        request: &Arc<CreateRequest>,
+    ) -> Result<Output, Fault> {
+        let (request, name) = (Arc::clone(request), request.name().clone());
+        let backing = blocking(move || open_backing(&request)).await??;
+        let geometry = backing.geometry();
+        self.handles.with(key, |handles| {
+            handles.name = Some(name);
+            handles.backing = Some(Arc::new(backing));
+        });
+        Ok(Output::Opened { geometry })
+    }
+
+    async fn add(
+        &self,
+        stamp: Stamp,
+        request: &CreateRequest,
+        geometry: Geometry,
+        deadline: Instant,
+    ) -> Result<Output, Fault> {
+        let owner =
+            OwnerStamp::new(stamp.instance.number(), stamp.serial.number()).ok_or_else(|| {
+                Fault::new(
+                    FaultKind::Io,
+                    "the owner stamp does not fit the kernel's field",
+                )
+            })?;
+        let limits = TransferLimits {
+            max_sectors: MAX_IO_BYTES >> block::SECTOR_SHIFT,
+            max_io_buf_bytes: MAX_IO_BYTES,
+        };
+        let params = DeviceParams::for_geometry(&geometry, limits)
+            .map_err(|error| Fault::new(FaultKind::SizeInvalid, error.to_string()))?;
+        let device = NewDevice {
+            device: None,
+            queues: request.queues(),
+            depth: request.depth(),
+            max_io_buf_bytes: MAX_IO_BYTES,
+            features: self.wanted_features(),
+            owner,
+        };
+        let reply = self
+            .kernel
+            .command(ublk::Command::AddDev(device), deadline)
+            .await?;
+        let Some(info) = reply.info().copied() else {
+            return Err(Fault::new(
+                FaultKind::Internal,
+                "ADD_DEV answered without the device's number",
+            ));
+        };
+        let id = info.device;
+        if info.queues != request.queues() {
+            let text = format!(
+                "{} queues were asked for and this kernel gives {}, one per CPU; ask for at most that many",
+                request.queues(),
+                info.queues
+            );
+            return Err(Fault::new(FaultKind::LimitReached, text).leaving(id));
+        }
+        let command = ublk::Command::SetParams { device: id, params };
+        self.kernel
+            .command(command, deadline)
+            .await
+            .map_err(|fault| fault.leaving(id))?;
+        Ok(Output::Added { id })
+    }
+
+    /// User copy always; recovery always, so that a later daemon can adopt the device; no partition scan where the kernel
+    /// can do without, because a tenant's partition table is nothing for the host to parse.
+    fn wanted_features(&self) -> Features {
+        let wanted =
+            Features::USER_COPY | Features::USER_RECOVERY | Features::USER_RECOVERY_REISSUE;
+        if self
+            .kernel
+            .probe()
+            .features
+            .contains(Features::NO_PART_SCAN)
+        {
+            wanted | Features::NO_PART_SCAN
+        } else {
+            wanted
+        }
+    }
+
+    async fn attach(
+        self: &Arc<Self>,
+        key: DeviceKey,
+        id: DeviceId,
+        request: &CreateRequest,
+    ) -> Result<Output, Fault> {
+        let backing = self.handles.with(key, |handles| handles.backing.clone());
+        let Some(backing) = backing else {
+            return Err(Fault::new(
+                FaultKind::Internal,
+                "a device is attached without being open",
+            ));
+        };
+        let node = blocking(move || CharDevice::open(&ublk::char_node(id)))
+            .await?
+            .map_err(|error| super::kernel::fault(&error))?;
+        let device = Arc::new(node);
+        let placement = Arc::new(self.plane.place(request.queues()));
+        self.handles.with(key, |handles| {
+            handles.placement = Some(Arc::clone(&placement))
+        });
+        let mut answers = Vec::new();
+        for (shard, queues) in placement.parts() {
+            let (target, files) = backing.instance().map_err(|error| {
+                Fault::new(
+                    FaultKind::LimitReached,
+                    format!(
+                        "a file of the device cannot be opened again: {error}; check `ulimit -n`"
+                    ),
+                )
+            })?;
+            let counters = Arc::new(Counters::default());
+            let queues = map_queues(&device, queues, request.depth())?;
+            self.handles.with(key, |handles| {
+                handles.attached.push(*shard);
+                handles.counters.push(Arc::clone(&counters));
+            });
+            let (sender, answer) = oneshot::channel();
+            let part = Part {
+                queues,
+                target,
+                files,
+                counters,
+            };
+            self.plane
+                .attach(*shard, data_key(key), part, answer_to(sender));
+            answers.push(answer);
+        }
+        for answer in answers {
+            if !answer.await.unwrap_or(false) {
+                return Err(Fault::new(
+                    FaultKind::LimitReached,
+                    "a shard has no room for another device; raise --shards",
+                ));
+            }
+        }
+        Ok(Output::Done)
+    }
+
+    async fn publish(self: &Arc<Self>, name: &DeviceName, id: DeviceId) -> Result<Output, Fault> {
+        let (driver, name) = (Arc::clone(self), name.clone());
+        let published = blocking(move || driver.links.publish(&name, id)).await?;
+        published
+            .map(|()| Output::Done)
+            .map_err(|error| link_fault("made", &error))
+    }
+
+    async fn unpublish(self: &Arc<Self>, name: &DeviceName) -> Result<Output, Fault> {
+        let (driver, name) = (Arc::clone(self), name.clone());
+        let unpublished = blocking(move || driver.links.unpublish(&name)).await?;
+        unpublished
+            .map(|()| Output::Done)
+            .map_err(|error| link_fault("removed", &error))
+    }
+
+    async fn find(&self, stamp: Stamp) -> Result<Output, Fault> {
+        let devices = self.kernel.devices().await?;
+        let found = devices
+            .iter()
+            .map(super::kernel::kernel_device)
+            .find(|device| device.stamp == Some(stamp));
+        Ok(Output::Found {
+            id: found.map(|device| device.id),
+        })
+    }
+
+    async fn drain(&self, key: DeviceKey) -> Result<Output, Fault> {
+        let mut answers = Vec::new();
+        for shard in self.attached(key) {
+            let (sender, answer) = oneshot::channel();
+            self.plane.drain(shard, data_key(key), answer_to(sender));
+            answers.push(answer);
+        }
+        for answer in answers {
+            answer.await.map_err(|_| shard_ended())?;
+        }
+        Ok(Output::Done)
+    }
+
+    async fn abandon(&self, key: DeviceKey, name: &DeviceName) -> Result<Output, Fault> {
+        let mut failed = 0;
+        for shard in self.attached(key) {
+            let (sender, answer) = oneshot::channel();
+            self.plane.abandon(shard, data_key(key), answer_to(sender));
+            failed += answer.await.map_err(|_| shard_ended())?;
+        }
+        if failed > 0 {
+            tracing::warn!(device = %name, requests = failed, "requests in flight were answered with an error");
+        }
+        Ok(Output::Done)
+    }
+
+    async fn stop(&self, id: DeviceId, deadline: Instant) -> Result<Output, Fault> {
+        match self.kernel.info(id, deadline).await? {
+            None => Ok(Output::Done),
+            Some(_) => self
+                .kernel
+                .command(ublk::Command::StopDev(id), deadline)
+                .await
+                .map(|_| Output::Done),
+        }
+    }
+
+    async fn release(self: &Arc<Self>, key: DeviceKey) -> Result<Output, Fault> {
+        let mut answers = Vec::new();
+        for shard in self.attached(key) {
+            let (sender, answer) = oneshot::channel();
+            // When nobody waits any more the resources are dropped on the shard's thread, late but not lost.
+            self.plane.release(shard, data_key(key), answer_to(sender));
+            answers.push(answer);
+        }
+        for answer in answers {
+            let released = answer.await.map_err(|_| shard_ended())?;
+            // Closing the char device may wait in the kernel.
+            blocking(move || drop(released)).await?;
+        }
+        self.handles.with(key, |handles| {
+            handles.attached.clear();
+            handles.counters.clear();
+            handles.placement = None;
+        });
+        Ok(Output::Done)
+    }
+
+    /// No event tells when the number of a deleted device is free, so this looks, less and less often. Another device may
+    /// get the number at once: the stamp tells.
+    async fn await_gone(
+        &self,
+        id: DeviceId,
+        stamp: Stamp,
+        deadline: Instant,
+    ) -> Result<Output, Fault> {
+        let mut pause = GONE_PAUSE_MIN;
+        loop {
+            let info = self.kernel.info(id, deadline).await?;
+            if info.is_none_or(|info| super::kernel::kernel_device(&info).stamp != Some(stamp)) {
+                return Ok(Output::Done);
+            }
+            if clock::now() + pause >= deadline {
+                let text = format!(
+                    "device {id} is deleted and something still holds it; look for it with `fuser -v {}` and `findmnt`",
+                    ublk::block_node(id).display()
+                );
+                return Err(Fault::new(FaultKind::DeadlineExceeded, text));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(GONE_PAUSE_MAX);
+        }
+    }
+
+    async fn close(self: &Arc<Self>, key: DeviceKey) -> Result<Output, Fault> {
+        let handles = self.handles.remove(key);
+        blocking(move || drop(handles)).await?;
+        Ok(Output::Done)
+    }
+
+    fn attached(&self, key: DeviceKey) -> Vec<usize> {
+        self.handles.with(key, |handles| handles.attached.clone())
+    }
+}
+
+fn open_backing(request: &CreateRequest) -> Result<Backing, Fault> {
+    let asked = request.size().and_then(Sectors::try_from_bytes);
+    match request.spec() {
+        Spec::Null { size } => {
+            let size = Sectors::try_from_bytes(*size).ok_or_else(|| {
+                Fault::new(
+                    FaultKind::SizeInvalid,
+                    "the size is not a multiple of 512 bytes",
+                )
+            })?;
+            Ok(Backing::null(size, request.access()))
+        }
+        Spec::Raw { path } => Backing::raw(Path::new(path), asked, request.access())
+            .map_err(|error| backing_fault(&error)),
+        other => Err(Fault::new(
+            FaultKind::Unsupported,
+            format!("{other} cannot be opened by this version"),
+        )),
+    }
+}
+
+fn map_queues(
+    device: &Arc<CharDevice>,
+    queues: &[QueueId],
+    depth: u16,
+) -> Result<Vec<UblkQueue>, Fault> {
+    queues
+        .iter()
+        .map(|queue| {
+            UblkQueue::map(
+                Arc::clone(device),
+                *queue,
+                depth,
+                ublk::abi::io::IO_DESC_BYTES,
+            )
+        })
+        .collect::<Result<_, _>>()
+        .map_err(|error| super::kernel::fault(&error))
+}
+
+fn backing_fault(error: &BackingError) -> Fault {
+    let kind = match error {
+        BackingError::Missing { .. } => FaultKind::BackingMissing,
+        BackingError::Directory { .. } | BackingError::WrongType { .. } => FaultKind::BackingKind,
+        BackingError::Empty { .. }
+        | BackingError::NotSectors { .. }
+        | BackingError::TooLarge { .. }
+        | BackingError::TooSmall { .. } => FaultKind::SizeInvalid,
+        BackingError::InUse { .. } => FaultKind::InUse,
+        BackingError::Permission { .. } | BackingError::ReadOnly { .. } => FaultKind::Permission,
+        BackingError::Io { source, .. } => {
+            return Fault::new(FaultKind::Io, format!("{error}: {source}"));
+        }
+    };
+    Fault::new(kind, error.to_string())
+}
+
+fn link_fault(what: &str, error: &std::io::Error) -> Fault {
+    Fault::new(
+        FaultKind::Io,
+        format!("the link of the device cannot be {what}: {error}"),
+    )
+}
+
+fn shard_ended() -> Fault {
+    Fault::new(FaultKind::Io, "the shard of the device has ended")
+}
+
+/// A shard's callback that passes its answer on. Nobody waits any more when the step was given up.
+fn answer_to<T: Send + 'static>(sender: oneshot::Sender<T>) -> Box<dyn FnOnce(T) + Send> {
+    Box::new(move |answer| {
+        let _ = sender.send(answer); // as said above
+    })
+}
+
+const fn data_key(key: DeviceKey) -> dataplane::DeviceKey {
+    dataplane::DeviceKey(key.0)
+}
+
+/// Runs what may block on a thread made for that.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Fault> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        Fault::new(
+            FaultKind::Panicked,
+            format!("a blocking step panicked: {error}"),
+        )
+    })
+}
