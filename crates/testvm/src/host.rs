@@ -32,8 +32,9 @@ const fn program(package: &'static str, name: &'static str) -> Need {
     }
 }
 
-/// virtiofsd as QEMU 7.2 brings it (Debian 12) and as its own package has it (Debian 13).
-pub(crate) const VIRTIOFSD_FILES: [&str; 2] = ["/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd"];
+/// virtiofsd as its own package has it (Debian 13) and as QEMU 7.2 brings it (Debian 12), in this order: the package
+/// also has a link in QEMU's place.
+pub(crate) const VIRTIOFSD_FILES: [&str; 2] = ["/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd"];
 
 const NEEDS: [Need; 16] = [
     // The machine.

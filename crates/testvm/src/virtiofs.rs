@@ -84,6 +84,8 @@ fn arguments(program: &str, dir: &Path, caching: Caching) -> Vec<String> {
             format!("--shared-dir={dir}"),
             format!("--cache={cache}"),
             "--sandbox=chroot".to_owned(),
+            // A directory that is announced as a mount point is remote to overlayfs: nothing can be mounted on it.
+            "--no-announce-submounts".to_owned(),
             "--log-level=off".to_owned(),
         ]
     };

@@ -12,7 +12,9 @@ use testvm::{
 };
 
 fn sh(script: &str) -> GuestJob {
-    GuestJob::new(["sh", "-c", script])
+    let mut job = GuestJob::new(["sh", "-c", script]);
+    job.timeout = Duration::from_secs(180);
+    job
 }
 
 fn run_on_old(job: &GuestJob) -> (Result<Outcome, testvm::Error>, String, tempfile::TempDir) {
