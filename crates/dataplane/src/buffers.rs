@@ -1,8 +1,9 @@
 //! Who may take a buffer: a device without any always can, so that no device starves another.
 //!
-//! The pool holds one small buffer for every device that can be attached, plus the buffers all share. The last small ones are kept
-//! for devices that hold none; a device that holds one already waits when only those are left. A hung
-//! backing store therefore costs its own device's progress and no other's.
+//! The pool holds one small buffer for every device that can be attached, plus the buffers all share. As many as there are
+//! devices without a buffer, attached or to come, are kept for them, of whatever size: the small ones may have
+//! gone to others while a device held a large one. A device that holds one already waits when only those are left. A
+//! hung backing store therefore costs its own device's progress and no other's.
 
 use reactor::buffer::{Buffer, BufferPool, PoolLimits};
 
@@ -12,8 +13,9 @@ use crate::counters::ShardGauges;
 #[derive(Debug)]
 pub(crate) struct SharedBuffers {
     pool: BufferPool,
-    /// Devices attached that hold no buffer.
-    without: u32,
+    devices_max: u32,
+    /// Devices that hold a buffer.
+    holders: u32,
     /// Whether a buffer came back since the waiting steps were looked at.
     returned: bool,
 }
@@ -28,43 +30,53 @@ impl SharedBuffers {
         ]))?;
         Ok(Self {
             pool,
-            without: 0,
+            devices_max: u32::from(devices_max),
+            holders: 0,
             returned: false,
         })
     }
 
-    /// A device was attached.
-    pub(crate) const fn on_attach(&mut self) {
-        self.without += 1;
+    /// Whether one more device, beside `attached` ones, can be promised a buffer. Not while operations that hang hold the
+    /// buffers of devices that are gone.
+    pub(crate) fn has_one_for_another(&self, attached: usize) -> bool {
+        let attached = u32::try_from(attached).unwrap_or(u32::MAX);
+        self.pool.free() > attached.saturating_sub(self.holders)
     }
 
-    /// A device that held `held` buffers is gone; what it holds comes back by itself.
-    pub(crate) const fn on_detach(&mut self, held: u32) {
-        self.returned = true;
-        if held == 0 {
-            self.without = self.without.saturating_sub(1);
+    /// A device disowns the `held` buffers it holds: they come back by [`SharedBuffers::drop_disowned`], and until then others
+    /// are more careful.
+    pub(crate) fn disown(&mut self, held: &mut u32) {
+        if std::mem::take(held) > 0 {
+            self.holders = self.holders.saturating_sub(1);
         }
     }
 
     /// A buffer for `len_bytes` for a device that holds `*held`, or `None` when it must wait.
+    #[inline]
     pub(crate) fn try_take(&mut self, held: &mut u32, len_bytes: u32) -> Option<Buffer> {
-        if *held > 0 && self.pool.small_free() <= self.without {
-            return None;
-        }
-        let buffer = self.pool.try_take(len_bytes)?;
-        if *held == 0 {
-            self.without = self.without.saturating_sub(1);
-        }
+        let buffer = if *held > 0 {
+            let kept = self.devices_max.saturating_sub(self.holders);
+            if self.pool.free() <= kept {
+                return None;
+            }
+            self.pool.try_take(len_bytes)?
+        } else {
+            let fitting = self.pool.try_take(len_bytes);
+            let buffer = fitting.or_else(|| self.pool.try_take(u32::MAX))?;
+            self.holders += 1;
+            buffer
+        };
         *held += 1;
         Some(buffer)
     }
 
     /// A buffer of a device that is still attached goes back.
+    #[inline]
     pub(crate) fn give_back(&mut self, held: &mut u32, buffer: Buffer) {
         self.drop_disowned(buffer);
         *held = held.saturating_sub(1);
         if *held == 0 {
-            self.without += 1;
+            self.holders = self.holders.saturating_sub(1);
         }
     }
 
@@ -90,11 +102,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_greedy_device_leaves_one_buffer_for_every_other() {
+    fn a_greedy_device_leaves_one_buffer_for_every_other_that_is_or_comes() {
         let mut buffers = SharedBuffers::new(PoolLimits([4, 0, 0]), 3).unwrap();
-        for _ in 0..3 {
-            buffers.on_attach();
-        }
         let (mut greedy, mut others) = (0, [0, 0]);
         let mut taken = Vec::new();
         while let Some(buffer) = buffers.try_take(&mut greedy, 4096) {
@@ -107,5 +116,18 @@ mod tests {
         // What comes back from the greedy one is there for all again.
         buffers.give_back(&mut greedy, taken.remove(0));
         assert!(buffers.try_take(&mut others[0], 512).is_some());
+    }
+
+    #[test]
+    fn a_device_that_held_a_large_buffer_finds_one_when_the_small_ones_are_gone() {
+        let mut buffers = SharedBuffers::new(PoolLimits([0, 0, 1]), 2).unwrap();
+        let (mut first, mut second) = (0, 0);
+        let large = buffers.try_take(&mut first, 1 << 20).unwrap();
+        let small = [(); 2].map(|()| buffers.try_take(&mut second, 512).unwrap());
+        buffers.give_back(&mut first, large);
+        assert!(buffers.try_take(&mut second, 512).is_none());
+        let kept = buffers.try_take(&mut first, 512).unwrap();
+        assert_eq!(kept.capacity_bytes(), 1 << 20);
+        drop((small, kept));
     }
 }

@@ -44,14 +44,17 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         } = attachment;
         if self.devices.len() >= usize::from(self.limits.devices_max)
             || self.keys.contains_key(&key)
+            || !self.buffers.has_one_for_another(self.devices.len())
         {
             return false;
         }
         let tags: usize = queues.iter().map(|queue| usize::from(queue.depth())).sum();
         let steps_max = tags + STEPS_EXTRA;
         // All that the device's I/O will ever need, now: the I/O path does not allocate.
-        self.steps.reserve(steps_max);
-        self.waiting.reserve(steps_max);
+        // Reserving counts from what is in use now, which may be nothing: so for all devices, not for this one.
+        self.steps_max += steps_max;
+        self.steps.reserve(self.steps_max);
+        self.waiting.reserve(self.steps_max);
         self.run_list.reserve(self.queues.len() + queues.len());
         let device = Device {
             key,
@@ -71,7 +74,6 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         };
         let device = self.devices.insert(device);
         self.keys.insert(key, index_of(device));
-        self.buffers.on_attach();
         for port in queues {
             let Some(queue) = Queue::new(index_of(device), port) else {
                 debug_assert!(
@@ -157,6 +159,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             }
         }
         device.steps = 0;
+        self.buffers.disown(&mut device.buffers);
         let mut active = Vec::new();
         for queue in device.queues.iter().copied() {
             let ios = self.queues.get(queue as usize).map(|queue| &queue.ios);
@@ -214,7 +217,11 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         }
         let device = self.devices.remove(index as usize);
         self.keys.remove(&device.key);
-        self.buffers.on_detach(device.buffers);
+        self.steps_max = self.steps_max.saturating_sub(device.steps_max);
+        debug_assert!(
+            device.buffers == 0,
+            "a device without requests holds no buffer"
+        );
         self.run_list.retain(|queue| !device.queues.contains(queue));
         let queues = device
             .queues

@@ -72,6 +72,8 @@ pub struct Shard<R: Ring, Q: QueuePort<File = R::File>> {
     pub(crate) devices: Slab<Device<Q, R::File>>,
     pub(crate) queues: Slab<Queue<Q>>,
     pub(crate) steps: Slab<StepRun>,
+    /// Steps that the attached devices can have in flight.
+    pub(crate) steps_max: usize,
     /// Queues with requests that can be started.
     pub(crate) run_list: VecDeque<u32>,
     /// Steps that wait for a buffer, oldest first.
@@ -107,6 +109,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             devices: Slab::new(),
             queues: Slab::new(),
             steps: Slab::new(),
+            steps_max: 0,
             run_list: VecDeque::new(),
             waiting: VecDeque::new(),
             plan: Plan::new(),

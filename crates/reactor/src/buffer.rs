@@ -121,11 +121,10 @@ impl BufferPool {
         self.0.in_use.get()
     }
 
-    /// Buffers of the smallest size that are free.
+    /// Buffers of any size that can be taken.
     #[must_use]
-    pub fn small_free(&self) -> u32 {
-        let [small, ..] = &self.0.free;
-        u32::try_from(small.borrow().len()).unwrap_or(u32::MAX)
+    pub fn free(&self) -> u32 {
+        self.0.in_use_max.saturating_sub(self.0.in_use.get())
     }
 
     /// The most buffers that can be taken.

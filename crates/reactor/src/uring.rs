@@ -25,7 +25,8 @@ pub struct UringLimits {
     pub submissions: u32,
     /// Entries of the completion queue, a power of two. The kernel keeps what does not fit on a list of its own.
     pub completions: u32,
-    /// Operations with a buffer that can be in flight; at least the buffers of the pool.
+    /// Operations with a buffer that can be in flight; at least the buffers of the pool. Costs memory only as far as it is
+    /// used.
     pub buffers_in_flight_max: u32,
     /// Worker threads that the kernel may start for operations that would block, per ring.
     pub blocking_workers_max: u32,
@@ -36,7 +37,8 @@ impl Default for UringLimits {
         Self {
             submissions: 512,
             completions: 4096,
-            buffers_in_flight_max: 2048,
+            // Above the pool of a shard: its shared buffers and one for each of 16,384 devices.
+            buffers_in_flight_max: 1 << 15,
             // Enough to keep a disk busy with fsync and fallocate, few enough to count as a constant.
             blocking_workers_max: 16,
         }
@@ -84,18 +86,12 @@ impl Uring {
         ring.submitter()
             .register_iowq_max_workers(&mut workers)
             .map_err(Error::setup)?;
-        let slots = limits.buffers_in_flight_max;
-        let owned = (0..slots)
-            .map(|_| Owned {
-                token: Token(0),
-                buffer: None,
-            })
-            .collect();
+        let slots = usize::try_from(limits.buffers_in_flight_max).unwrap_or(0);
         let backlog = VecDeque::with_capacity(usize::try_from(limits.completions).unwrap_or(0));
         Ok(Self {
             ring,
-            owned,
-            free: (0..slots).rev().collect(),
+            owned: Vec::with_capacity(slots),
+            free: Vec::with_capacity(slots),
             backlog,
         })
     }
@@ -123,7 +119,7 @@ impl Uring {
 
     fn own(&mut self, token: Token, buffer: Buffer) -> u32 {
         let Some(slot) = self.free.pop() else {
-            // The pool is bounded below the table, so this never grows in use; it keeps the push infallible.
+            // Within the capacity, because the pool has fewer buffers: no allocation.
             self.owned.push(Owned {
                 token,
                 buffer: Some(buffer),
