@@ -1,0 +1,338 @@
+//! What one device does to another on the same shard: nothing, whether it saturates the shard, hangs or panics.
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also outside of its own function"
+)]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+
+use block::holes::HoleMap;
+use block::{
+    Access, Geometry, NullTarget, QueueId, RawFeatures, RawTarget, Sectors, Target, Zeroing,
+};
+use dataplane::message::Message;
+use dataplane::{Attachment, Counters, DeviceKey, Shard, ShardGauges, ShardLimits};
+use reactor::buffer::PoolLimits;
+use reactor::mailbox::{self, Sender};
+use sim::{ClientOp, DeviceIndex, Faults, SimDisk, SimFile, SimHost, SimQueue, SimRing};
+
+const READ: u8 = ublk::abi::io::UBLK_IO_OP_READ;
+const WRITE: u8 = ublk::abi::io::UBLK_IO_OP_WRITE;
+const SECTORS: usize = 4096;
+
+struct Scene {
+    host: SimHost,
+    shard: Shard<SimRing, SimQueue>,
+    mail: Sender<Message<SimQueue, SimFile>>,
+    geometry: Geometry,
+    keys: BTreeMap<DeviceIndex, DeviceKey>,
+}
+
+impl Scene {
+    fn new(faults: Faults, limits: ShardLimits) -> Self {
+        let host = SimHost::new(1, faults);
+        let (mail, receiver) = mailbox::channel().unwrap();
+        let gauges = Arc::new(ShardGauges::default());
+        let shard = Shard::new(
+            host.ring(),
+            (receiver, host.mail_file()),
+            Arc::new(|_| {}),
+            gauges,
+            limits,
+        )
+        .unwrap();
+        let geometry = Geometry {
+            size: Sectors(SECTORS as u64),
+            access: Access::ReadWrite,
+            logical_block_shift: 9,
+            physical_block_shift: 12,
+            volatile_cache: true,
+            zeroing: Zeroing::Deallocate {
+                granularity_bytes: 4096,
+            },
+        };
+        Self {
+            host,
+            shard,
+            mail,
+            geometry,
+            keys: BTreeMap::new(),
+        }
+    }
+
+    fn attach(&mut self, depths: &[u16], target: Box<dyn Target>, hangs: bool) -> DeviceIndex {
+        self.try_attach(depths, target, hangs)
+            .expect("the shard has room")
+    }
+
+    fn try_attach(
+        &mut self,
+        depths: &[u16],
+        target: Box<dyn Target>,
+        hangs: bool,
+    ) -> Option<DeviceIndex> {
+        let (device, queues) = self.host.add_device(depths);
+        let disk = Rc::new(RefCell::new(SimDisk::new(SECTORS, SECTORS)));
+        let file = if hangs {
+            self.host.open_hanging(&disk, device)
+        } else {
+            self.host.open(&disk, device)
+        };
+        let key = DeviceKey(self.keys.len() as u64);
+        self.keys.insert(device, key);
+        let attachment = Attachment {
+            key,
+            queues,
+            target,
+            files: vec![file],
+            counters: Arc::new(Counters::default()),
+        };
+        let (tell, told) = mpsc::channel();
+        self.send(Message::Attach(
+            attachment,
+            Box::new(move |attached| tell.send(attached).unwrap()),
+        ));
+        told.try_recv().unwrap().then_some(device)
+    }
+
+    /// Sends a message and lets the shard handle it.
+    fn send(&mut self, message: Message<SimQueue, SimFile>) {
+        assert!(self.mail.send(message).is_ok());
+        self.host.ring_mail();
+        self.turn();
+    }
+
+    /// Ends a device, whatever it has in flight.
+    fn abandon_and_release(&mut self, device: DeviceIndex) {
+        let key = self.keys[&device];
+        self.send(Message::Abandon(key, Box::new(|_| {})));
+        self.host.stop_device(device);
+        let (tell, told) = mpsc::channel();
+        self.send(Message::Release(
+            key,
+            Box::new(move |released| tell.send(released.is_some()).unwrap()),
+        ));
+        let mut turns = 0;
+        while told.try_recv() != Ok(true) {
+            self.turn();
+            turns += 1;
+            assert!(turns < 10, "the device is not released");
+        }
+    }
+
+    fn raw(&self) -> Box<dyn Target> {
+        let holes = HoleMap::all_data(self.geometry.size.len_bytes());
+        Box::new(RawTarget::new(
+            self.geometry,
+            RawFeatures { zero_range: true },
+            Arc::new(holes),
+        ))
+    }
+
+    fn null(&self) -> Box<dyn Target> {
+        Box::new(NullTarget::new(self.geometry.size, Access::ReadWrite))
+    }
+
+    fn issue(&self, device: DeviceIndex, queue: u16, (code, start, len): (u8, u64, u32)) -> u64 {
+        let op = ClientOp {
+            code,
+            fua: false,
+            no_unmap: false,
+            start,
+            len,
+        };
+        self.host
+            .issue((device, QueueId(queue)), op, &self.geometry)
+    }
+
+    fn turn(&mut self) {
+        self.shard.turn().unwrap();
+        assert_eq!(self.host.violation(), None);
+    }
+}
+
+/// Keeps `busy` full on all its queues and `quiet` at depth 1; returns the longest that the server had a request of `quiet`.
+fn latency_of_the_quiet_one(
+    scene: &mut Scene,
+    busy: (DeviceIndex, u16),
+    quiet: DeviceIndex,
+    op: (u8, u64, u32),
+) -> u64 {
+    let (mut worst, mut served, mut served_busy) = (0, 0, 0);
+    for _ in 0..400 {
+        for queue in 0..busy.1 {
+            while scene.host.unanswered(busy.0) < usize::from(queue + 1) * 80 {
+                scene.issue(busy.0, queue, op);
+            }
+        }
+        if scene.host.unanswered(quiet) == 0 {
+            scene.issue(quiet, 0, (READ, 8, 8));
+        }
+        scene.turn();
+        for (device, _, latency) in scene.host.take_answered() {
+            if device == quiet {
+                served += 1;
+                worst = worst.max(latency.unwrap());
+            } else {
+                served_busy += 1;
+            }
+        }
+    }
+    assert!(served > 100, "the quiet device was served {served} times");
+    assert!(
+        served_busy > 50,
+        "the busy device was served {served_busy} times"
+    );
+    worst
+}
+
+#[test]
+fn a_saturating_device_costs_a_quiet_one_at_most_a_turn_or_two() {
+    // (queues of the busy device, its operation, turns allowed): a turn for the request, one for its commit; raw devices need
+    // one more for the read. Eight visits of 16 units fill a turn of 128, so 20 busy queues can cost three turns.
+    let table: [(u16, (u8, u64, u32), u64); 4] = [
+        (1, (READ, 0, 8), 2),
+        (3, (READ, 0, 8), 2),
+        (3, (WRITE, 0, 256), 3),
+        (20, (READ, 0, 8), 5),
+    ];
+    for (queues, op, turns_max) in table {
+        let mut scene = Scene::new(Faults::NONE, ShardLimits::default());
+        let target = scene.null();
+        let busy = scene.attach(&vec![64; usize::from(queues)], target, false);
+        let target = scene.null();
+        let quiet = scene.attach(&[1], target, false);
+        let worst = latency_of_the_quiet_one(&mut scene, (busy, queues), quiet, op);
+        assert!(worst <= turns_max, "{queues} queues: {worst} turns");
+    }
+}
+
+#[test]
+fn a_device_that_uses_up_the_buffers_leaves_a_quiet_one_its_own() {
+    let limits = ShardLimits {
+        devices_max: 2,
+        buffers: PoolLimits([4, 1, 1]),
+    };
+    let mut scene = Scene::new(Faults::NONE, limits);
+    let target = scene.raw();
+    let busy = scene.attach(&[64], target, false);
+    let target = scene.raw();
+    let quiet = scene.attach(&[1], target, false);
+    let worst = latency_of_the_quiet_one(&mut scene, (busy, 1), quiet, (WRITE, 0, 256));
+    assert!(worst <= 4, "{worst} turns");
+}
+
+#[test]
+fn while_every_operation_of_one_device_hangs_the_others_are_served() {
+    let faults = Faults {
+        hang: 10_000,
+        ..Faults::NONE
+    };
+    // As few buffers as there can be, and some large ones: a device that gives a large one back needs a small one next.
+    for buffers in [
+        PoolLimits([0, 0, 0]),
+        PoolLimits([0, 1, 1]),
+        PoolLimits([3, 2, 1]),
+    ] {
+        let mut scene = Scene::new(
+            faults,
+            ShardLimits {
+                devices_max: 3,
+                buffers,
+            },
+        );
+        let target = scene.raw();
+        let hanging = scene.attach(&[16], target, true);
+        let others = [(); 2].map(|()| {
+            let target = scene.raw();
+            scene.attach(&[4], target, false)
+        });
+        let mut served = BTreeMap::new();
+        for round in 0..60_u64 {
+            for device in others {
+                scene.issue(device, 0, (WRITE, round % 64, 200));
+            }
+            // The hanging one comes while the others hold large buffers, and may take what is left.
+            if round < 10 {
+                for _ in 0..4 {
+                    scene.issue(hanging, 0, (WRITE, round, 1));
+                }
+            }
+            scene.turn();
+            for device in others {
+                scene.issue(device, 0, (READ, round % 64, 1));
+            }
+            // 25 pieces of a page, one after the other when there is one buffer, then the read; some turns for the others.
+            let mut turns = 0;
+            while others
+                .iter()
+                .any(|device| scene.host.unanswered(*device) > 0)
+            {
+                scene.turn();
+                turns += 1;
+                assert!(
+                    turns < 100,
+                    "{buffers:?}, round {round}: a device that does not hang is not served"
+                );
+            }
+            for (device, _, _) in scene.host.take_answered() {
+                assert_ne!(device, hanging);
+                *served.entry(device).or_insert(0) += 1;
+            }
+        }
+        assert_eq!(served, others.map(|device| (device, 120)).into());
+        assert_eq!(scene.host.unanswered(hanging), 40);
+    }
+}
+
+#[test]
+fn what_still_hangs_of_released_devices_never_leaves_a_new_one_without_a_buffer() {
+    let faults = Faults {
+        hang: 10_000,
+        ..Faults::NONE
+    };
+    for buffers in [
+        PoolLimits([0, 0, 0]),
+        PoolLimits([2, 0, 0]),
+        PoolLimits([0, 2, 1]),
+    ] {
+        let mut scene = Scene::new(
+            faults,
+            ShardLimits {
+                devices_max: 3,
+                buffers,
+            },
+        );
+        // Each leaves what it can get, until the shard refuses to promise anything to another device.
+        let mut served = 0;
+        for _ in 0..8 {
+            let target = scene.raw();
+            let Some(hanging) = scene.try_attach(&[16], target, true) else {
+                break;
+            };
+            for sector in 0..16 {
+                scene.issue(hanging, 0, (WRITE, sector, 1));
+            }
+            scene.turn();
+            let target = scene.raw();
+            if let Some(fresh) = scene.try_attach(&[1], target, false) {
+                let mut turns = 0;
+                scene.issue(fresh, 0, (READ, 0, 1));
+                while scene.host.unanswered(fresh) > 0 {
+                    scene.turn();
+                    turns += 1;
+                    assert!(turns < 10, "{buffers:?}: a new device is not served");
+                }
+                served += 1;
+                scene.abandon_and_release(fresh);
+            }
+            scene.abandon_and_release(hanging);
+        }
+        assert!(served > 0);
+    }
+}
