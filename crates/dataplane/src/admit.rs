@@ -7,10 +7,11 @@ use reactor::{Op, Ring};
 use ublk::tag::TagEvent;
 use ublk::{IoCommand, commit_result};
 
-use crate::device::{IoRef, Phase};
+use crate::device::{Device, Io, IoRef, Phase};
 use crate::message::ShardEvent;
 use crate::port::QueuePort;
 use crate::shard::{Shard, TURN_UNITS, UNIT_BYTES, VISIT_UNITS};
+use crate::steps::PlanRun;
 use crate::token::Owner;
 
 impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
@@ -75,7 +76,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
 
     /// Starts the request in a tag; returns what it costs.
     fn start(&mut self, queue_index: u32, tag: Tag) -> u32 {
-        let Some(queue) = self.queues.get_mut(queue_index as usize) else {
+        let Some(queue) = self.queues.get(queue_index as usize) else {
             return 1;
         };
         let io = IoRef {
@@ -86,13 +87,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         let Some(device) = self.devices.get_mut(queue.device as usize) else {
             return 1;
         };
-        let refused = match queue.port.request(tag) {
-            Err(status) => Err(status),
-            Ok(_) if device.phase != Phase::Serving => Err(Status::Gone),
-            Ok(_) if device.poisoned => Err(Status::Io),
-            Ok(request) => check(&request, &device.geometry).map(|()| request),
-        };
-        let request = match refused {
+        let request = match admit(device, &queue.port, tag) {
             Ok(request) => request,
             Err(status) => {
                 device.counters.record_refused();
@@ -100,42 +95,124 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
                 return 1;
             }
         };
-        self.in_flight += 1;
-        device.in_flight += 1;
-        device.counters.in_flight.set(device.in_flight as u64);
-        let Some(slot) = queue.ios.get_mut(usize::from(tag.0)) else {
-            return 1;
-        };
-        slot.request = request;
-        slot.is_active = true;
         self.plan.reset(0);
         let (target, plan) = (&mut device.target, &mut self.plan);
         let verdict = catch_unwind(AssertUnwindSafe(|| target.handle_request(&request, plan)));
-        self.follow(io, verdict);
+        if let Some(status) = self.follow(io, &request, verdict) {
+            // It ended without waiting for anything: nobody has seen it in flight.
+            if let Some(device) = self.devices.get(io.device as usize) {
+                device.counters.record(&request, status);
+            }
+            self.commit(io, commit_result(&request, status));
+        }
         let units = request.data_len_bytes() / UNIT_BYTES;
         1 + u32::try_from(units).unwrap_or(VISIT_UNITS)
     }
 
-    /// Does what the target decided; a panic of the target poisons its device and nothing else.
-    pub(crate) fn follow(&mut self, io: IoRef, verdict: std::thread::Result<Verdict>) {
-        match verdict {
-            Ok(Verdict::Complete(status)) => self.complete(io, status),
-            Ok(Verdict::Run) => self.run_plan(io),
-            Err(panic) => {
-                if let Some(device) = self.devices.get_mut(io.device as usize) {
-                    device.poisoned = true;
-                    let message = panic_message(&*panic);
-                    (self.events)(ShardEvent::TargetPanicked {
-                        key: device.key,
-                        message,
-                    });
+    /// Does what the target decided, phase by phase, as far as it goes without waiting. The status when the request has ended;
+    /// `None` when steps are in flight. A panic of the target poisons its device and nothing else.
+    pub(crate) fn follow(
+        &mut self,
+        io: IoRef,
+        request: &Request,
+        mut verdict: std::thread::Result<Verdict>,
+    ) -> Option<Status> {
+        loop {
+            match verdict {
+                Ok(Verdict::Complete(status)) => return Some(status),
+                Ok(Verdict::Run) => {}
+                Err(panic) => {
+                    self.poison(io, &*panic);
+                    return Some(Status::Io);
                 }
-                self.complete(io, Status::Io);
             }
+            let run = self.run_plan(io);
+            if run.outstanding > 0 {
+                self.park(io, request, run);
+                return None;
+            }
+            verdict = self.end_phase(io, request, run.status);
         }
     }
 
-    /// Answers a started request.
+    /// Asks the target how a request goes on whose steps have all ended; the shard's plan carries its cookie.
+    fn end_phase(
+        &mut self,
+        io: IoRef,
+        request: &Request,
+        status: Status,
+    ) -> std::thread::Result<Verdict> {
+        let Some(device) = self.devices.get_mut(io.device as usize) else {
+            return Ok(Verdict::Complete(Status::Gone));
+        };
+        if device.poisoned {
+            return Ok(Verdict::Complete(Status::Io));
+        }
+        let cookie = self.plan.cookie;
+        self.plan.reset(cookie);
+        let (target, plan) = (&mut device.target, &mut self.plan);
+        catch_unwind(AssertUnwindSafe(|| {
+            target.handle_phase_end(request, status, plan)
+        }))
+    }
+
+    fn poison(&mut self, io: IoRef, panic: &(dyn std::any::Any + Send)) {
+        if let Some(device) = self.devices.get_mut(io.device as usize) {
+            device.poisoned = true;
+            let message = panic_message(panic);
+            (self.events)(ShardEvent::TargetPanicked {
+                key: device.key,
+                message,
+            });
+        }
+    }
+
+    /// Remembers a request whose steps are in flight.
+    fn park(&mut self, io: IoRef, request: &Request, run: PlanRun) {
+        let (Some(device), Some(slot)) = (
+            self.devices.get_mut(io.device as usize),
+            self.queues
+                .get_mut(io.queue as usize)
+                .and_then(|queue| queue.ios.get_mut(usize::from(io.tag.0))),
+        ) else {
+            debug_assert!(false, "a request without a device or tag");
+            return;
+        };
+        if !slot.is_active {
+            self.in_flight += 1;
+            device.in_flight += 1;
+            device.counters.in_flight.set(device.in_flight as u64);
+        }
+        *slot = Io {
+            request: *request,
+            outstanding: run.outstanding,
+            status: run.status,
+            cookie: self.plan.cookie,
+            is_active: true,
+        };
+    }
+
+    /// Counts a step of a parked request as ended; after the last one the request goes on.
+    pub(crate) fn end_step(&mut self, io: IoRef, status: Status) {
+        let slot = self
+            .queues
+            .get_mut(io.queue as usize)
+            .and_then(|queue| queue.ios.get_mut(usize::from(io.tag.0)));
+        let Some(slot) = slot else { return };
+        slot.status = slot.status.and(status);
+        slot.outstanding = slot.outstanding.saturating_sub(1);
+        if slot.outstanding > 0 {
+            return;
+        }
+        let (request, status) = (slot.request, slot.status);
+        self.plan.reset(slot.cookie);
+        let verdict = self.end_phase(io, &request, status);
+        if let Some(status) = self.follow(io, &request, verdict) {
+            self.complete(io, status);
+        }
+    }
+
+    /// Answers a parked request.
     pub(crate) fn complete(&mut self, io: IoRef, status: Status) {
         let (Some(device), Some(slot)) = (
             self.devices.get_mut(io.device as usize),
@@ -186,6 +263,20 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             owner.pack(),
         );
     }
+}
+
+/// The request in a tag, if it is one that the target may see.
+#[inline]
+fn admit<Q: QueuePort>(device: &Device<Q, Q::File>, port: &Q, tag: Tag) -> Result<Request, Status> {
+    let request = port.request(tag)?;
+    if device.phase != Phase::Serving {
+        return Err(Status::Gone);
+    }
+    if device.poisoned {
+        return Err(Status::Io);
+    }
+    check(&request, &device.geometry)?;
+    Ok(request)
 }
 
 /// What every target may rely on.

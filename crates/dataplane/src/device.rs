@@ -41,6 +41,8 @@ pub(crate) struct Device<Q, F> {
     /// Steps in flight, and how many there may be.
     pub(crate) steps: usize,
     pub(crate) steps_max: usize,
+    /// Steps in flight that hold their file's lock for long.
+    pub(crate) allocating: u32,
     pub(crate) buffers: u32,
     pub(crate) counters: Arc<Counters>,
     pub(crate) drained: Vec<Done<()>>,
@@ -60,7 +62,7 @@ pub(crate) struct Queue<Q> {
     pub(crate) is_runnable: bool,
 }
 
-/// The request in one tag.
+/// The request in one tag, from the moment that it must wait for something.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Io {
     pub(crate) request: Request,
@@ -70,7 +72,7 @@ pub(crate) struct Io {
     pub(crate) status: Status,
     /// The target's note to itself.
     pub(crate) cookie: u64,
-    /// Whether the tag holds a request that was started and not answered.
+    /// Whether the tag holds a request that waits and was not answered.
     pub(crate) is_active: bool,
 }
 
@@ -113,8 +115,6 @@ pub(crate) struct StepRun {
     pub(crate) done: u32,
     /// Times in a row that the kernel asked to try again.
     pub(crate) retries: u8,
-    /// Whether it holds a buffer.
-    pub(crate) has_buffer: bool,
 }
 
 impl<Q: QueuePort> Queue<Q> {

@@ -20,6 +20,7 @@ mod port;
 mod shard;
 mod steps;
 mod token;
+mod transfer;
 mod ublk_queue;
 
 pub use counters::{Counters, CountersSnapshot, ShardGauges};

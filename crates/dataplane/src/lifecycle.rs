@@ -67,6 +67,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             in_flight: 0,
             steps: 0,
             steps_max,
+            allocating: 0,
             buffers: 0,
             counters,
             drained: Vec::new(),

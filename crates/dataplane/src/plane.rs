@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use block::{QueueId, Target};
-use reactor::Error;
 use reactor::mailbox::{self, Receiver, Sender};
 use reactor::uring::{Uring, UringLimits};
+use reactor::{Error, RingFile};
 
 use crate::counters::{Counters, ShardGauges};
 use crate::message::{Attachment, DeviceKey, Done, Message, Released};
@@ -26,7 +26,7 @@ pub struct DataplaneConfig {
     pub ring: UringLimits,
 }
 
-type Mail = Message<UblkQueue, OwnedFd>;
+type Mail = Message<UblkQueue, RingFile>;
 
 struct ShardHandle {
     mail: Sender<Mail>,
@@ -145,7 +145,7 @@ impl Dataplane {
         placement
     }
 
-    /// Attaches one part of a device on `shard`.
+    /// Attaches one part of a device on `shard`. Looks at the files first, which may wait for as long as `fstatfs` takes.
     pub fn attach(&self, shard: usize, key: DeviceKey, part: Part, done: Done<bool>) {
         let Part {
             queues,
@@ -157,7 +157,7 @@ impl Dataplane {
             key,
             queues,
             target,
-            files,
+            files: files.into_iter().map(RingFile::probe).collect(),
             counters,
         };
         self.send(shard, Message::Attach(attachment, done));
@@ -178,7 +178,7 @@ impl Dataplane {
         &self,
         shard: usize,
         key: DeviceKey,
-        done: Done<Option<Released<UblkQueue, OwnedFd>>>,
+        done: Done<Option<Released<UblkQueue, RingFile>>>,
     ) {
         self.send(shard, Message::Release(key, done));
     }
@@ -221,7 +221,13 @@ fn run(setup: Setup, receiver: Receiver<Mail>, ready: &std::sync::mpsc::Sender<R
     } = setup;
     let shard = Uring::new(config.ring).and_then(|ring| {
         let wake = receiver.wake_file().try_clone().map_err(Error::thread)?;
-        Shard::new(ring, (receiver, wake), events, gauges, config.limits)
+        Shard::new(
+            ring,
+            (receiver, RingFile::ring_only(wake)),
+            events,
+            gauges,
+            config.limits,
+        )
     });
     let mut shard = match shard {
         Ok(shard) => shard,

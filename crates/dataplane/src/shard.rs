@@ -28,6 +28,9 @@ pub(crate) const TURN_UNITS: u32 = 128;
 /// Bytes that cost as much as the request itself: copying them takes about as long.
 pub(crate) const UNIT_BYTES: u64 = 32 << 10;
 
+/// Bytes of zeros that are copied at a time.
+const ZEROS_BYTES: usize = 64 << 10;
+
 /// Limits of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardLimits {
@@ -113,8 +116,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             run_list: VecDeque::new(),
             waiting: VecDeque::new(),
             plan: Plan::new(),
-            // Fresh zeroed memory that is only ever read stays the kernel's shared zero page.
-            zeros: vec![0; 1 << 20].into_boxed_slice(),
+            zeros: zeros(),
             in_flight: 0,
             exit: false,
         };
@@ -176,4 +178,12 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             None => debug_assert!(false, "a completion with a token that was never given out"),
         }
     }
+}
+
+/// Zeros in memory of their own: kernels that pin the pages they copy from (6.12) take a slow way for the kernel's shared
+/// zero page, which is what fresh memory is until something was written to it.
+fn zeros() -> Box<[u8]> {
+    let mut zeros = vec![1; ZEROS_BYTES].into_boxed_slice();
+    zeros.fill(0);
+    zeros
 }

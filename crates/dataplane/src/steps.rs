@@ -1,15 +1,14 @@
-//! Execution of plans: every step of a phase at once, data by way of a buffer that the step holds only while it runs.
+//! Execution of plans: every step of a phase at once. A step is recorded only when it does not end at once.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use block::{DataRange, Durability, FileIndex, Status, Step};
+use block::{DataRange, Status, Step};
 use reactor::buffer::Buffer;
-use reactor::{Op, Ring, WriteMode};
+use reactor::{Op, Ring};
 
 use crate::device::{IoRef, StepRun};
 use crate::port::QueuePort;
 use crate::shard::Shard;
 use crate::token::Owner;
+use crate::transfer::{Advance, Lane, Transfer};
 
 /// How often in a row a step that made no progress (EINTR, EAGAIN) is tried again before it fails.
 const RETRIES_MAX: u8 = 16;
@@ -30,59 +29,136 @@ enum Progress {
     Ended(Status),
 }
 
+/// What became of the steps of a plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlanRun {
+    /// Steps that have not ended.
+    pub(crate) outstanding: u16,
+    /// The first failure of those that have.
+    pub(crate) status: Status,
+}
+
 impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
-    /// Executes the shard's plan for a request.
-    pub(crate) fn run_plan(&mut self, io: IoRef) {
-        let Some(device) = self.devices.get_mut(io.device as usize) else {
-            return;
+    /// Starts every step of the shard's plan for a request.
+    pub(crate) fn run_plan(&mut self, io: IoRef) -> PlanRun {
+        let mut run = PlanRun {
+            outstanding: 0,
+            status: Status::Ok,
         };
         let count = self.plan.steps().len();
-        if device.steps + count > device.steps_max {
+        let has_room = self
+            .devices
+            .get(io.device as usize)
+            .is_some_and(|device| device.steps + count <= device.steps_max);
+        if !has_room {
             // Only plans of many steps get here, when this device has many such requests in flight: see STEPS_EXTRA.
-            return self.complete(io, Status::NoMemory);
+            run.status = Status::NoMemory;
+            return run;
         }
-        let Some(slot) = self.io_mut(io) else { return };
-        // One more than the steps: held by this function, so that the phase cannot end before all steps are started.
-        slot.outstanding = u16::try_from(count + 1).unwrap_or(u16::MAX);
-        slot.status = Status::Ok;
-        let cookie = self.plan.cookie;
-        if let Some(slot) = self.io_mut(io) {
-            slot.cookie = cookie;
-        }
-        let mut status = Status::Ok;
-        let mut ended = 1;
         for index in 0..count {
             let Some(step) = self.plan.steps().get(index).copied() else {
                 break;
             };
-            if let Progress::Ended(result) = self.start_step(io, step) {
-                status = status.and(result);
-                ended += 1;
+            match self.start_step(io, step) {
+                Progress::Ended(status) => run.status = run.status.and(status),
+                Progress::Pending => run.outstanding += 1,
             }
         }
-        self.end_steps(io, ended, status);
+        run
     }
 
     fn start_step(&mut self, io: IoRef, step: Step) -> Progress {
         if let Step::Zero { data } = step {
             return Progress::Ended(self.zero(io, data));
         }
+        if let Some(transfer) = Transfer::of(&step) {
+            let Some(mut lane) = self.lane(io) else {
+                return Progress::Ended(Status::Gone);
+            };
+            return match lane.advance(&transfer, 0, None) {
+                Advance::Ended(status) => Progress::Ended(status),
+                later => {
+                    let index = self.record_step(io, step);
+                    self.go_on(index, &transfer, later)
+                }
+            };
+        }
+        let index = self.record_step(io, step);
+        let progress = self.push_plain(index, io, &step);
+        if let Progress::Ended(_) = progress {
+            self.forget_step(index);
+        }
+        progress
+    }
+
+    fn record_step(&mut self, io: IoRef, step: Step) -> u32 {
         if let Some(device) = self.devices.get_mut(io.device as usize) {
             device.steps += 1;
+            device.allocating += u32::from(is_allocation(&step));
         }
         let run = StepRun {
             io: Some(io),
             step,
             done: 0,
             retries: 0,
-            has_buffer: false,
         };
-        let index = u32::try_from(self.steps.insert(run)).unwrap_or(u32::MAX);
-        let progress = self.push_step(index);
-        if let Progress::Ended(_) = progress {
-            self.forget_step(index);
+        u32::try_from(self.steps.insert(run)).unwrap_or(u32::MAX)
+    }
+
+    fn forget_step(&mut self, index: u32) {
+        let run = self.steps.remove(index as usize);
+        if let Some(device) = run
+            .io
+            .and_then(|io| self.devices.get_mut(io.device as usize))
+        {
+            device.steps = device.steps.saturating_sub(1);
+            let allocations = u32::from(is_allocation(&run.step));
+            device.allocating = device.allocating.saturating_sub(allocations);
         }
-        progress
+    }
+
+    fn lane(&mut self, io: IoRef) -> Option<Lane<'_, R, Q>> {
+        Some(Lane {
+            ring: &mut self.ring,
+            buffers: &mut self.buffers,
+            device: self.devices.get_mut(io.device as usize)?,
+            port: &self.queues.get(io.queue as usize)?.port,
+            tag: io.tag,
+        })
+    }
+
+    /// Does what a recorded transfer that has come to `advance` needs next.
+    fn go_on(&mut self, index: u32, transfer: &Transfer, advance: Advance) -> Progress {
+        let done = match &advance {
+            Advance::Ended(status) => {
+                let status = *status;
+                self.forget_step(index);
+                return Progress::Ended(status);
+            }
+            Advance::Ring { done, .. } | Advance::NoBuffer { done } => *done,
+        };
+        let io = self.steps.get_mut(index as usize).and_then(|run| {
+            run.done = done;
+            run.io
+        });
+        let Advance::Ring { buffer, .. } = advance else {
+            self.waiting.push_back(index);
+            return Progress::Pending;
+        };
+        let token = Owner::Step { step: index }.pack();
+        let pushed = io
+            .and_then(|io| self.lane(io))
+            .map_or(Err(Status::Gone), |mut lane| {
+                lane.push(transfer, done, buffer, token)
+            });
+        match pushed {
+            Ok(()) => Progress::Pending,
+            Err(status) => {
+                debug_assert!(false, "a transfer that had its file a moment ago");
+                self.forget_step(index);
+                Progress::Ended(status)
+            }
+        }
     }
 
     fn zero(&mut self, io: IoRef, data: DataRange) -> Status {
@@ -104,127 +180,41 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         Status::Ok
     }
 
-    /// Puts the rest of a step on the ring, if it can have what it needs.
-    fn push_step(&mut self, index: u32) -> Progress {
-        let Some(run) = self.steps.get(index as usize).copied() else {
+    /// Puts a step that moves no data on the ring.
+    fn push_plain(&mut self, index: u32, io: IoRef, step: &Step) -> Progress {
+        let Some(device) = self.devices.get(io.device as usize) else {
+            return Progress::Ended(Status::Gone);
+        };
+        let (file, mode, range) = match *step {
+            Step::Sync { file } => (file, 0, None),
+            Step::Punch { file, offset, len } => {
+                let mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+                (file, mode, Some((offset, len)))
+            }
+            Step::ZeroRange { file, offset, len } => {
+                let mode = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE;
+                (file, mode, Some((offset, len)))
+            }
+            Step::Allocate { file, offset, len } => {
+                (file, FALLOC_FL_KEEP_SIZE, Some((offset, len)))
+            }
+            Step::Zero { .. } | Step::Read { .. } | Step::Write { .. } => {
+                return Progress::Ended(Status::Io);
+            }
+        };
+        let Some(file) = device.files.get(usize::from(file.0)) else {
             return Progress::Ended(Status::Io);
         };
-        let Some(io) = run.io else {
-            return Progress::Ended(Status::Gone);
-        };
-        let Some(device) = self.devices.get_mut(io.device as usize) else {
-            return Progress::Ended(Status::Gone);
-        };
-        let Some(file) = file_of(&run.step).and_then(|file| device.files.get(usize::from(file.0)))
-        else {
-            return Progress::Ended(Status::Io);
-        };
-        let token = Owner::Step { step: index }.pack();
-        let op = match run.step {
-            Step::Zero { .. } => return Progress::Ended(Status::Ok),
-            Step::Read { data, .. } | Step::Write { data, .. } => {
-                let left = data.len - run.done;
-                let Some(buffer) = self.buffers.try_take(&mut device.buffers, left) else {
-                    self.waiting.push_back(index);
-                    return Progress::Pending;
-                };
-                if let Some(run) = self.steps.get_mut(index as usize) {
-                    run.has_buffer = true;
-                }
-                return self.push_transfer(index, run, buffer);
-            }
-            Step::Sync { .. } => Op::Sync { file },
-            Step::Punch { offset, len, .. } => Op::Allocate {
+        let op = match range {
+            None => Op::Sync { file },
+            Some((offset, len)) => Op::Allocate {
                 file,
                 offset_bytes: offset.0,
                 len_bytes: len.0,
-                mode: FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-            },
-            Step::ZeroRange { offset, len, .. } => Op::Allocate {
-                file,
-                offset_bytes: offset.0,
-                len_bytes: len.0,
-                mode: FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
-            },
-            Step::Allocate { offset, len, .. } => Op::Allocate {
-                file,
-                offset_bytes: offset.0,
-                len_bytes: len.0,
-                mode: FALLOC_FL_KEEP_SIZE,
+                mode,
             },
         };
-        self.ring.push(op, token);
-        Progress::Pending
-    }
-
-    /// Puts the next piece of a read or write on the ring.
-    fn push_transfer(&mut self, index: u32, run: StepRun, mut buffer: Buffer) -> Progress {
-        let Some(io) = run.io else {
-            return Progress::Ended(Status::Gone);
-        };
-        let (Some(device), Some(queue)) = (
-            self.devices.get_mut(io.device as usize),
-            self.queues.get(io.queue as usize),
-        ) else {
-            return Progress::Ended(Status::Gone);
-        };
-        let token = Owner::Step { step: index }.pack();
-        match run.step {
-            Step::Read { file, offset, data } => {
-                let Some(file) = device.files.get(usize::from(file.0)) else {
-                    return Progress::Ended(Status::Io);
-                };
-                let len_bytes = (data.len - run.done).min(buffer.capacity_bytes());
-                let offset_bytes = offset.advanced(u64::from(run.done)).0;
-                self.ring.push(
-                    Op::Read {
-                        file,
-                        offset_bytes,
-                        len_bytes,
-                        buffer,
-                    },
-                    token,
-                );
-            }
-            Step::Write {
-                file,
-                offset,
-                data,
-                durability,
-            } => {
-                let Some(file) = device.files.get(usize::from(file.0)) else {
-                    return Progress::Ended(Status::Io);
-                };
-                let len_bytes = (data.len - run.done).min(buffer.capacity_bytes());
-                let bytes = buffer.bytes_mut(len_bytes);
-                let copied = queue
-                    .port
-                    .copy_from_request(io.tag, data.start + run.done, bytes);
-                if !copied.is_ok() {
-                    self.buffers.give_back(&mut device.buffers, buffer);
-                    if let Some(run) = self.steps.get_mut(index as usize) {
-                        run.has_buffer = false;
-                    }
-                    return Progress::Ended(copied);
-                }
-                let offset_bytes = offset.advanced(u64::from(run.done)).0;
-                let mode = match durability {
-                    Durability::Volatile => WriteMode::Volatile,
-                    Durability::Durable => WriteMode::Durable,
-                };
-                self.ring.push(
-                    Op::Write {
-                        file,
-                        offset_bytes,
-                        len_bytes,
-                        buffer,
-                        mode,
-                    },
-                    token,
-                );
-            }
-            _ => return Progress::Ended(Status::Io),
-        }
+        self.ring.push(op, Owner::Step { step: index }.pack());
         Progress::Pending
     }
 
@@ -242,108 +232,57 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             self.steps.remove(index as usize);
             return;
         };
-        let progress = match (run.step, buffer) {
-            (Step::Read { .. } | Step::Write { .. }, Some(buffer)) => {
-                self.end_transfer(index, run, result, buffer)
+        let is_retried = (result == -EINTR || result == -EAGAIN) && run.retries < RETRIES_MAX;
+        if let Some(slot) = self.steps.get_mut(index as usize) {
+            slot.retries = if is_retried { run.retries + 1 } else { 0 };
+        }
+        let progress = match (Transfer::of(&run.step), buffer) {
+            (Some(transfer), Some(buffer)) => {
+                let result = if is_retried { Ok(0) } else { moved(result) };
+                self.end_piece((index, run.done), io, &transfer, (result, buffer))
             }
-            _ if is_retry(result) && run.retries < RETRIES_MAX => {
-                self.note_retry(index);
-                self.push_step(index)
+            _ if is_retried => self.push_plain(index, io, &run.step),
+            _ => {
+                self.forget_step(index);
+                Progress::Ended(Status::from_errno(result.min(0).saturating_neg()))
             }
-            _ if result < 0 => Progress::Ended(Status::from_errno(-result)),
-            _ => Progress::Ended(Status::Ok),
         };
         if let Progress::Ended(status) = progress {
-            self.forget_step(index);
-            self.end_steps(io, 1, status);
+            self.end_step(io, status);
         }
     }
 
     /// A read or write of a piece completed: takes the data over and goes on with the next piece.
-    fn end_transfer(&mut self, index: u32, run: StepRun, result: i32, buffer: Buffer) -> Progress {
-        let (Step::Read { data, .. } | Step::Write { data, .. }) = run.step else {
-            return Progress::Ended(Status::Io);
+    fn end_piece(
+        &mut self,
+        (index, done): (u32, u32),
+        io: IoRef,
+        transfer: &Transfer,
+        (result, buffer): (Result<u32, Status>, Buffer),
+    ) -> Progress {
+        let Some(mut lane) = self.lane(io) else {
+            self.buffers.drop_disowned(buffer);
+            self.forget_step(index);
+            return Progress::Ended(Status::Gone);
         };
-        let is_read = matches!(run.step, Step::Read { .. });
-        let status = match u32::try_from(result) {
-            Err(_) if is_retry(result) && run.retries < RETRIES_MAX => {
-                self.note_retry(index);
-                return self.push_transfer(index, run, buffer);
+        let copied = result.and_then(|len| {
+            if !transfer.is_read() || len == 0 {
+                return Ok(len);
             }
-            Err(_) => Status::from_errno(-result),
-            // The file ends inside the device (it was cut short), or the disk took nothing.
-            Ok(0) => Status::Io,
-            Ok(len) if is_read => {
-                let copied = run.io.and_then(|io| {
-                    let queue = self.queues.get(io.queue as usize)?;
-                    Some(queue.port.copy_to_request(
-                        io.tag,
-                        data.start + run.done,
-                        buffer.bytes(len),
-                    ))
-                });
-                copied.unwrap_or(Status::Gone)
+            let at = transfer.request_offset(done);
+            let status = lane.port.copy_to_request(io.tag, at, buffer.bytes(len));
+            if status.is_ok() { Ok(len) } else { Err(status) }
+        });
+        let advance = match copied {
+            Ok(len) if done.saturating_add(len) < transfer.len_bytes() => {
+                lane.advance(transfer, done + len, Some(buffer))
             }
-            Ok(_) => Status::Ok,
+            ended => {
+                lane.buffers.give_back(&mut lane.device.buffers, buffer);
+                Advance::Ended(ended.err().unwrap_or(Status::Ok))
+            }
         };
-        let done = run.done.saturating_add(u32::try_from(result).unwrap_or(0));
-        let run = StepRun {
-            done,
-            retries: 0,
-            ..run
-        };
-        if let Some(slot) = self.steps.get_mut(index as usize) {
-            *slot = run;
-        }
-        if status.is_ok() && done < data.len {
-            return self.push_transfer(index, run, buffer);
-        }
-        if let Some(device) = run
-            .io
-            .and_then(|io| self.devices.get_mut(io.device as usize))
-        {
-            self.buffers.give_back(&mut device.buffers, buffer);
-        }
-        Progress::Ended(status)
-    }
-
-    fn note_retry(&mut self, index: u32) {
-        if let Some(run) = self.steps.get_mut(index as usize) {
-            run.retries += 1;
-        }
-    }
-
-    fn forget_step(&mut self, index: u32) {
-        let run = self.steps.remove(index as usize);
-        if let Some(device) = run
-            .io
-            .and_then(|io| self.devices.get_mut(io.device as usize))
-        {
-            device.steps = device.steps.saturating_sub(1);
-        }
-    }
-
-    /// Counts steps as ended; after the last one the target says how the request goes on.
-    fn end_steps(&mut self, io: IoRef, count: u16, status: Status) {
-        let Some(slot) = self.io_mut(io) else { return };
-        slot.status = slot.status.and(status);
-        slot.outstanding = slot.outstanding.saturating_sub(count);
-        if slot.outstanding > 0 {
-            return;
-        }
-        let (request, status, cookie) = (slot.request, slot.status, slot.cookie);
-        let Some(device) = self.devices.get_mut(io.device as usize) else {
-            return;
-        };
-        if device.poisoned {
-            return self.complete(io, Status::Io);
-        }
-        self.plan.reset(cookie);
-        let (target, plan) = (&mut device.target, &mut self.plan);
-        let verdict = catch_unwind(AssertUnwindSafe(|| {
-            target.handle_phase_end(&request, status, plan)
-        }));
-        self.follow(io, verdict);
+        self.go_on(index, transfer, advance)
     }
 
     /// Gives buffers to the steps that wait for one, oldest first, as far as they go.
@@ -355,40 +294,37 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             let Some(index) = self.waiting.pop_front() else {
                 return;
             };
-            let Some(io) = self.steps.get(index as usize).map(|run| run.io) else {
+            let Some(run) = self.steps.get(index as usize).copied() else {
                 continue;
             };
-            let Some(io) = io else {
+            let (Some(io), Some(transfer)) = (run.io, Transfer::of(&run.step)) else {
                 self.steps.remove(index as usize);
                 continue;
             };
-            if let Progress::Ended(status) = self.push_step(index) {
-                self.forget_step(index);
-                self.end_steps(io, 1, status);
+            let Some(mut lane) = self.lane(io) else {
+                continue;
+            };
+            let advance = lane.advance(&transfer, run.done, None);
+            if let Progress::Ended(status) = self.go_on(index, &transfer, advance) {
+                self.end_step(io, status);
             }
         }
     }
+}
 
-    fn io_mut(&mut self, io: IoRef) -> Option<&mut crate::device::Io> {
-        self.queues
-            .get_mut(io.queue as usize)?
-            .ios
-            .get_mut(usize::from(io.tag.0))
+/// The bytes that an operation moved. None at all is a failure: the file ends inside the device, or the disk took nothing.
+fn moved(result: i32) -> Result<u32, Status> {
+    match u32::try_from(result) {
+        Err(_) => Err(Status::from_errno(result.saturating_neg())),
+        Ok(0) => Err(Status::Io),
+        Ok(len) => Ok(len),
     }
 }
 
-const fn is_retry(result: i32) -> bool {
-    result == -EINTR || result == -EAGAIN
-}
-
-const fn file_of(step: &Step) -> Option<FileIndex> {
-    match step {
-        Step::Zero { .. } => None,
-        Step::Read { file, .. }
-        | Step::Write { file, .. }
-        | Step::Sync { file }
-        | Step::Punch { file, .. }
-        | Step::ZeroRange { file, .. }
-        | Step::Allocate { file, .. } => Some(*file),
-    }
+/// Whether a step holds its file's lock for as long as it takes.
+const fn is_allocation(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::Punch { .. } | Step::ZeroRange { .. } | Step::Allocate { .. }
+    )
 }

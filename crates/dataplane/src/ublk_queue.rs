@@ -1,9 +1,10 @@
 //! The real driver's side of one queue: descriptors from the mapping, data by user copy.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use block::{QueueId, Request, Status, Tag};
+use reactor::RingFile;
 use ublk::{CharDevice, DescriptorMap};
 
 use crate::port::QueuePort;
@@ -12,6 +13,8 @@ use crate::port::QueuePort;
 #[derive(Debug)]
 pub struct UblkQueue {
     device: Arc<CharDevice>,
+    /// The same char device, as the ring knows it.
+    file: RingFile,
     descriptors: DescriptorMap,
     id: QueueId,
     depth: u16,
@@ -29,8 +32,10 @@ impl UblkQueue {
         desc_bytes: u16,
     ) -> Result<Self, ublk::Error> {
         let descriptors = device.map_queue(id, depth, desc_bytes)?;
+        let holder: Arc<dyn AsFd + Send + Sync> = Arc::<CharDevice>::clone(&device);
         Ok(Self {
             device,
+            file: RingFile::held_by(holder),
             descriptors,
             id,
             depth,
@@ -39,7 +44,7 @@ impl UblkQueue {
 }
 
 impl QueuePort for UblkQueue {
-    type File = OwnedFd;
+    type File = RingFile;
 
     fn id(&self) -> QueueId {
         self.id
@@ -49,8 +54,8 @@ impl QueuePort for UblkQueue {
         self.depth
     }
 
-    fn file(&self) -> &OwnedFd {
-        self.device.fd()
+    fn file(&self) -> &RingFile {
+        &self.file
     }
 
     fn request(&self, tag: Tag) -> Result<Request, Status> {

@@ -6,6 +6,7 @@
 
 pub mod buffer;
 mod error;
+mod file;
 pub mod mailbox;
 mod op;
 mod ring;
@@ -13,5 +14,6 @@ mod sys;
 pub mod uring;
 
 pub use error::{Error, ErrorKind};
+pub use file::{NowMode, RingFile};
 pub use op::{Completion, Op, Token, WriteMode};
 pub use ring::{Ring, Wait};

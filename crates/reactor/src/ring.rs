@@ -30,6 +30,19 @@ pub trait Ring {
     /// The next completion that is available without entering the kernel.
     fn poll_completion(&mut self) -> Option<Completion>;
 
+    /// Reads into `bytes` here and now and returns how many bytes there are, at least one; `None` when that could wait for
+    /// anything, or did not work: then the operation must be pushed, and its completion tells.
+    fn try_read(&mut self, file: &Self::File, offset_bytes: u64, bytes: &mut [u8]) -> Option<u32> {
+        let _ = (file, offset_bytes, bytes);
+        None
+    }
+
+    /// Writes `bytes` here and now, volatile. Otherwise as [`Ring::try_read`].
+    fn try_write(&mut self, file: &Self::File, offset_bytes: u64, bytes: &[u8]) -> Option<u32> {
+        let _ = (file, offset_bytes, bytes);
+        None
+    }
+
     /// Operations pushed and not yet completed that hold a buffer.
     fn buffers_in_flight(&self) -> usize;
 }

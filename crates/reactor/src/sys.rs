@@ -5,7 +5,6 @@
 )]
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -13,6 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::file::RingFile;
 use crate::op::{Op, WriteMode};
 
 /// One anonymous mapping that is cut into buffers.
@@ -82,14 +82,14 @@ impl Drop for Arena {
 }
 
 /// The entry for an operation, and the buffer it must own while in flight.
-pub(crate) fn entry(op: Op<'_, OwnedFd>) -> (squeue::Entry, Option<Buffer>) {
+pub(crate) fn entry(op: Op<'_, RingFile>) -> (squeue::Entry, Option<Buffer>) {
     match op {
         Op::Command {
             file,
             code,
             payload,
         } => (
-            opcode::UringCmd16::new(types::Fd(file.as_raw_fd()), code)
+            opcode::UringCmd16::new(types::Fd(file.raw_fd()), code)
                 .cmd(payload)
                 .build(),
             None,
@@ -101,7 +101,7 @@ pub(crate) fn entry(op: Op<'_, OwnedFd>) -> (squeue::Entry, Option<Buffer>) {
             buffer,
         } => {
             let len = len_bytes.min(buffer.capacity_bytes());
-            let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), address(&buffer), len)
+            let entry = opcode::Read::new(types::Fd(file.raw_fd()), address(&buffer), len)
                 .offset(offset_bytes)
                 .build();
             (entry, Some(buffer))
@@ -118,14 +118,14 @@ pub(crate) fn entry(op: Op<'_, OwnedFd>) -> (squeue::Entry, Option<Buffer>) {
                 WriteMode::Volatile => 0,
                 WriteMode::Durable => RWF_DSYNC,
             };
-            let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), address(&buffer), len)
+            let entry = opcode::Write::new(types::Fd(file.raw_fd()), address(&buffer), len)
                 .offset(offset_bytes)
                 .rw_flags(flags)
                 .build();
             (entry, Some(buffer))
         }
         Op::Sync { file } => {
-            let entry = opcode::Fsync::new(types::Fd(file.as_raw_fd()))
+            let entry = opcode::Fsync::new(types::Fd(file.raw_fd()))
                 .flags(types::FsyncFlags::DATASYNC)
                 .build();
             (entry, None)
@@ -136,14 +136,14 @@ pub(crate) fn entry(op: Op<'_, OwnedFd>) -> (squeue::Entry, Option<Buffer>) {
             len_bytes,
             mode,
         } => {
-            let entry = opcode::Fallocate::new(types::Fd(file.as_raw_fd()), len_bytes)
+            let entry = opcode::Fallocate::new(types::Fd(file.raw_fd()), len_bytes)
                 .offset(offset_bytes)
                 .mode(mode)
                 .build();
             (entry, None)
         }
         Op::Poll { file } => (
-            opcode::PollAdd::new(types::Fd(file.as_raw_fd()), POLLIN).build(),
+            opcode::PollAdd::new(types::Fd(file.raw_fd()), POLLIN).build(),
             None,
         ),
     }

@@ -5,12 +5,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 
 use io_uring::{IoUring, squeue};
 
 use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::file::RingFile;
 use crate::op::{Completion, Op, Token};
 use crate::ring::{Ring, Wait};
 use crate::sys;
@@ -140,9 +140,9 @@ impl Uring {
 }
 
 impl Ring for Uring {
-    type File = OwnedFd;
+    type File = RingFile;
 
-    fn push(&mut self, op: Op<'_, OwnedFd>, token: Token) {
+    fn push(&mut self, op: Op<'_, RingFile>, token: Token) {
         let (entry, buffer) = sys::entry(op);
         match buffer {
             None => self.push_entry(entry.user_data(token.0 & !OWNS_BUFFER), None),
@@ -202,6 +202,14 @@ impl Ring for Uring {
         Some(completion)
     }
 
+    fn try_read(&mut self, file: &RingFile, offset_bytes: u64, bytes: &mut [u8]) -> Option<u32> {
+        file.try_read(offset_bytes, bytes)
+    }
+
+    fn try_write(&mut self, file: &RingFile, offset_bytes: u64, bytes: &[u8]) -> Option<u32> {
+        file.try_write(offset_bytes, bytes)
+    }
+
     fn buffers_in_flight(&self) -> usize {
         self.owned.len() - self.free.len()
     }
@@ -220,8 +228,6 @@ impl Drop for Uring {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
-
     use super::*;
     use crate::buffer::{BufferPool, PoolLimits};
     use crate::op::WriteMode;
@@ -247,7 +253,7 @@ mod tests {
     fn what_is_written_is_read_back_and_buffers_return() {
         let mut ring = ring();
         let pool = BufferPool::new(PoolLimits([8, 0, 0])).unwrap();
-        let file: OwnedFd = tempfile::tempfile().unwrap().into();
+        let file = RingFile::ring_only(tempfile::tempfile().unwrap().into());
         let mut buffer = pool.try_take(4096).unwrap();
         buffer.bytes_mut(4096).fill(7);
         let write = Op::Write {
@@ -286,7 +292,7 @@ mod tests {
     #[test]
     fn more_operations_than_the_queue_holds_all_complete() {
         let mut ring = ring();
-        let file: OwnedFd = tempfile::tempfile().unwrap().into();
+        let file = RingFile::ring_only(tempfile::tempfile().unwrap().into());
         for token in 0..100 {
             ring.push(Op::Sync { file: &file }, Token(token));
         }
@@ -302,12 +308,8 @@ mod tests {
     fn a_message_wakes_the_ring() {
         let mut ring = ring();
         let (sender, receiver) = crate::mailbox::channel().unwrap();
-        ring.push(
-            Op::Poll {
-                file: receiver.wake_file(),
-            },
-            Token(9),
-        );
+        let file = RingFile::ring_only(receiver.wake_file().try_clone().unwrap());
+        ring.push(Op::Poll { file: &file }, Token(9));
         let thread = std::thread::spawn(move || sender.send(42).unwrap());
         assert_eq!(complete(&mut ring, 1)[0].token, Token(9));
         receiver.clear();
@@ -321,8 +323,9 @@ mod tests {
         let pool = BufferPool::new(PoolLimits([1, 0, 0])).unwrap();
         let (read_end, _write_end) = std::io::pipe().unwrap();
         let buffer = pool.try_take(512).unwrap();
+        let file = RingFile::ring_only(read_end.into());
         let write = Op::Write {
-            file: &read_end.into(),
+            file: &file,
             offset_bytes: 0,
             len_bytes: 512,
             buffer,
