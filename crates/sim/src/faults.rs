@@ -19,6 +19,8 @@ pub struct Faults {
     pub slow: u16,
     /// The ring comes back without a completion.
     pub spurious_wake: u16,
+    /// A read or volatile write is done at once, without the ring, when the ring is asked whether that can be.
+    pub at_once: u16,
     /// The longest usual delay.
     pub delay_ticks_max: u16,
     /// The longest delay of a slow operation.
@@ -36,6 +38,7 @@ impl Faults {
         hang: 0,
         slow: 0,
         spurious_wake: 0,
+        at_once: 0,
         delay_ticks_max: 0,
         slow_ticks_max: 0,
     };

@@ -34,10 +34,26 @@ pub(crate) struct Opened {
 pub(crate) struct Watch {
     /// Operations pushed and not completed.
     pub(crate) in_flight: Cell<usize>,
+    /// How many of them allocate or deallocate, and hold the file's lock meanwhile.
+    pub(crate) allocating: Cell<usize>,
     /// How many of them hang.
     pub(crate) hung: Cell<usize>,
     /// Whether operations may be made to hang.
     pub(crate) may_hang: Cell<bool>,
+}
+
+impl Watch {
+    /// An operation was pushed; it counts `allocations`, 0 or 1, among those that hold the file's lock.
+    pub(crate) fn on_begin(&self, allocations: usize) {
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.allocating.set(self.allocating.get() + allocations);
+    }
+
+    /// An operation has completed.
+    pub(crate) fn on_end(&self, allocations: usize) {
+        self.in_flight.set(self.in_flight.get() - 1);
+        self.allocating.set(self.allocating.get() - allocations);
+    }
 }
 
 impl SimFile {

@@ -139,7 +139,7 @@ impl Kernel {
         };
         self.buffers += usize::from(buffer.is_some());
         if let Node::Disk(opened) = &*file.0 {
-            opened.watch.in_flight.set(opened.watch.in_flight.get() + 1);
+            opened.watch.on_begin(action.allocations());
         }
         let operation = Operation {
             token,
@@ -311,7 +311,7 @@ impl Kernel {
                 Event::Disk(mut operation) => {
                     operation.perform(&self.faults, &mut self.rng, &mut self.driver);
                     if let Some(opened) = operation.opened() {
-                        opened.watch.in_flight.set(opened.watch.in_flight.get() - 1);
+                        opened.watch.on_end(operation.action.allocations());
                     }
                     let Operation {
                         token,

@@ -16,6 +16,7 @@
 //! Non-goals: the timing of a real kernel, and what happens inside a single `Shard::turn` on another thread.
 #![forbid(unsafe_code)]
 
+mod at_once;
 mod config;
 mod control;
 mod disk;

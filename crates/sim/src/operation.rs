@@ -35,6 +35,16 @@ pub(crate) enum Action {
     },
 }
 
+impl Action {
+    /// How much the action counts among those that hold the file's lock.
+    pub(crate) const fn allocations(&self) -> usize {
+        match self {
+            Self::Allocate { .. } => 1,
+            Self::Read | Self::Write(_) | Self::Sync(_) => 0,
+        }
+    }
+}
+
 /// An operation.
 #[derive(Debug)]
 pub(crate) struct Operation {

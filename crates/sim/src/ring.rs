@@ -25,6 +25,14 @@ impl Ring for SimRing {
         self.0.borrow_mut().push(op, token);
     }
 
+    fn try_read(&mut self, file: &SimFile, offset_bytes: u64, bytes: &mut [u8]) -> Option<u32> {
+        self.0.borrow_mut().try_read(file, offset_bytes, bytes)
+    }
+
+    fn try_write(&mut self, file: &SimFile, offset_bytes: u64, bytes: &[u8]) -> Option<u32> {
+        self.0.borrow_mut().try_write(file, offset_bytes, bytes)
+    }
+
     /// Never sleeps: where the kernel would, simulated time passes. Comes back without a completion when nothing is under
     /// way that could complete.
     fn enter(&mut self, wait: Wait) -> Result<(), Error> {

@@ -89,6 +89,8 @@ impl World {
         let faults = *rng
             .choice(&[Faults::NONE, Faults::REORDER, Faults::ROUGH, Faults::STORM])
             .unwrap_or(&Faults::ROUGH);
+        let at_once = *rng.choice(&[0, 5_000, 10_000]).unwrap_or(&0);
+        let faults = Faults { at_once, ..faults };
         let host = SimHost::new(rng.u64(..), config.faults.unwrap_or(faults));
         let (notify, notices) = mpsc::channel();
         let (mail, receiver) = mailbox::channel().map_err(|error| error.to_string())?;
