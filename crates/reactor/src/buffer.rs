@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::error::Error;
-use crate::sys::{self, Arena};
+use crate::sys::arena::{self, Piece};
 
 /// Buffer sizes in bytes: a page, the usual read-ahead, the largest request.
 pub const SIZES_BYTES: [u32; 3] = [4 << 10, 64 << 10, 1 << 20];
@@ -38,8 +38,8 @@ impl PoolLimits {
 
 #[derive(Debug)]
 struct Pool {
-    arena: Arena,
-    free: [RefCell<Vec<u32>>; 3],
+    /// By size, most recently used last.
+    free: [RefCell<Vec<Piece>>; 3],
     in_use: Cell<u32>,
     in_use_max: u32,
 }
@@ -52,7 +52,8 @@ pub struct BufferPool(Rc<Pool>);
 #[derive(Debug)]
 pub struct Buffer {
     pool: Rc<Pool>,
-    offset: u32,
+    /// `None` only while it is being dropped.
+    piece: Option<Piece>,
     class: u8,
 }
 
@@ -62,25 +63,18 @@ impl BufferPool {
     /// # Errors
     /// When the address space cannot be had.
     pub fn new(limits: PoolLimits) -> Result<Self, Error> {
-        let arena = Arena::map(usize::try_from(limits.len_bytes()).unwrap_or(usize::MAX))?;
-        let mut offset = 0;
-        let mut in_use_max = 0;
-        let free = std::array::from_fn(|class| {
-            let (count, size) = (
-                limits.0.get(class).copied().unwrap_or(0),
-                SIZES_BYTES.get(class).copied().unwrap_or(0),
-            );
-            in_use_max += u32::from(count);
-            let mut offsets: Vec<u32> = Vec::with_capacity(usize::from(count));
-            for _ in 0..count {
-                offsets.push(offset);
-                offset += size;
-            }
-            offsets.reverse();
-            RefCell::new(offsets)
+        let counts = limits.0.map(usize::from);
+        let sizes = SIZES_BYTES.into_iter().zip(counts);
+        let all = sizes.flat_map(|(size, count)| std::iter::repeat_n(size, count));
+        let mut pieces = arena::cut(all)?.into_iter();
+        let in_use_max = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        let free = counts.map(|count| {
+            let mut pieces: Vec<Piece> = pieces.by_ref().take(count).collect();
+            // The first ones are taken first, so that few buffers in use touch few pages.
+            pieces.reverse();
+            RefCell::new(pieces)
         });
         Ok(Self(Rc::new(Pool {
-            arena,
             free,
             in_use: Cell::new(0),
             in_use_max,
@@ -96,7 +90,7 @@ impl BufferPool {
             .position(|size| *size >= len_bytes)
             .unwrap_or(SIZES_BYTES.len() - 1);
         for class in (0..=fitting).rev() {
-            let Some(offset) = self
+            let Some(piece) = self
                 .0
                 .free
                 .get(class)
@@ -108,7 +102,7 @@ impl BufferPool {
             let class = u8::try_from(class).unwrap_or(u8::MAX);
             return Some(Buffer {
                 pool: Rc::clone(&self.0),
-                offset,
+                piece: Some(piece),
                 class,
             });
         }
@@ -138,38 +132,43 @@ impl Buffer {
     /// How many bytes it holds.
     #[must_use]
     pub fn capacity_bytes(&self) -> u32 {
-        SIZES_BYTES
-            .get(usize::from(self.class))
-            .copied()
-            .unwrap_or(0)
+        self.piece.as_ref().map_or(0, Piece::len_bytes)
     }
 
     /// The first `len_bytes` of the content; all of it when `len_bytes` exceeds the capacity.
     #[must_use]
+    #[inline]
     pub fn bytes(&self, len_bytes: u32) -> &[u8] {
-        sys::bytes(self, len_bytes)
+        self.piece
+            .as_ref()
+            .map_or(&[], |piece| piece.bytes(len_bytes))
     }
 
     /// The first `len_bytes` of the content, to be changed; all of it when `len_bytes` exceeds the capacity.
     #[must_use]
+    #[inline]
     pub fn bytes_mut(&mut self, len_bytes: u32) -> &mut [u8] {
-        sys::bytes_mut(self, len_bytes)
+        self.piece
+            .as_mut()
+            .map_or(&mut [], |piece| piece.bytes_mut(len_bytes))
     }
 
-    pub(crate) fn arena(&self) -> &Arena {
-        &self.pool.arena
-    }
-
-    pub(crate) const fn offset_bytes(&self) -> u32 {
-        self.offset
+    /// Where it lies, for an operation of the kernel that owns it.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.piece
+            .as_ref()
+            .map_or(std::ptr::null_mut(), Piece::address)
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(free) = self.pool.free.get(usize::from(self.class)) {
+        if let (Some(free), Some(piece)) = (
+            self.pool.free.get(usize::from(self.class)),
+            self.piece.take(),
+        ) {
             // Never allocates: the list had room for every buffer from the start.
-            free.borrow_mut().push(self.offset);
+            free.borrow_mut().push(piece);
         }
         self.pool
             .in_use

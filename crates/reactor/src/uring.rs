@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::file::RingFile;
 use crate::op::{Completion, Op, Token};
 use crate::ring::{Ring, Wait};
-use crate::sys;
+use crate::sys::entries;
 
 /// The top bit of `user_data` marks operations whose buffer and token are in the table.
 const OWNS_BUFFER: u64 = 1 << 63;
@@ -102,7 +102,7 @@ impl Uring {
             .and_then(|owned| owned.buffer.as_ref());
         if !self.backlog.is_empty() {
             self.backlog.push_back(entry);
-        } else if let Err(entry) = sys::try_push(&mut self.ring, entry, buffer) {
+        } else if let Err(entry) = entries::try_push(&mut self.ring, entry, buffer) {
             self.backlog.push_back(entry);
         }
     }
@@ -110,7 +110,7 @@ impl Uring {
     /// Moves as much of the backlog as fits. Its buffers are in the table already.
     fn refill(&mut self) {
         while let Some(entry) = self.backlog.pop_front() {
-            if let Err(entry) = sys::try_push(&mut self.ring, entry, None) {
+            if let Err(entry) = entries::try_push(&mut self.ring, entry, None) {
                 self.backlog.push_front(entry);
                 return;
             }
@@ -143,7 +143,7 @@ impl Ring for Uring {
     type File = RingFile;
 
     fn push(&mut self, op: Op<'_, RingFile>, token: Token) {
-        let (entry, buffer) = sys::entry(op);
+        let (entry, buffer) = entries::entry(op);
         match buffer {
             None => self.push_entry(entry.user_data(token.0 & !OWNS_BUFFER), None),
             Some(buffer) => {
@@ -157,7 +157,7 @@ impl Ring for Uring {
         loop {
             // Sleep only in the last round, when everything is submitted.
             let want = u32::from(wait == Wait::One && self.backlog.is_empty());
-            match sys::enter(&mut self.ring, want) {
+            match entries::enter(&mut self.ring, want) {
                 Ok(()) => {}
                 // A signal, or the kernel's overflow list must be collected first: the caller reaps and comes back.
                 Err(error)
@@ -180,7 +180,7 @@ impl Ring for Uring {
     }
 
     fn poll_completion(&mut self) -> Option<Completion> {
-        let entry = sys::next_completion(&mut self.ring)?;
+        let entry = entries::next_completion(&mut self.ring)?;
         let (user_data, result) = (entry.user_data(), entry.result());
         if user_data & OWNS_BUFFER == 0 {
             return Some(Completion {

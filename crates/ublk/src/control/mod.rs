@@ -104,6 +104,7 @@ impl ControlRing {
                 // The receivers outlive the thread or nobody cares any more.
                 let _ = started_sender.send(outcome);
                 if let Some(driver) = driver {
+                    // As above.
                     let _ = finished_sender.send(driver.run());
                 }
             })
