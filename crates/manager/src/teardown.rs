@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A step whose object is not held is left out. The record comes before the turn, so that the records of
-//! a whole shutdown share one transaction; a device that waits for its turn goes on serving.
+//! a whole shutdown share one transaction; a device that waits for its turn goes on serving. The turn ends before
+//! AwaitGone: what is left then is waiting.
 //!
 //! When a step fails or exceeds its time, the failure is kept for the report, and:
 //!
@@ -199,7 +200,7 @@ fn proceed(
     let next = next(&stopping, rules);
     let mut actions = Vec::with_capacity(2);
     let is_turn_over = match next {
-        Next::Step(step) => step == StopStep::RecordRemoved,
+        Next::Step(step) => is_light(step),
         Next::Quarantine(_) | Next::Gone => true,
     };
     if is_turn_over && stopping.turn == TurnMark::Held {
@@ -235,6 +236,23 @@ fn proceed(
         }
     };
     (state, actions)
+}
+
+/// Whether only waiting and closing are left, from this step on: nothing that a limit would spare the host. A device
+/// that somebody else keeps open does not keep others from their turn.
+const fn is_light(step: StopStep) -> bool {
+    match step {
+        StopStep::AwaitGone | StopStep::Close | StopStep::RecordRemoved => true,
+        StopStep::RecordStopping
+        | StopStep::Turn
+        | StopStep::Unpublish
+        | StopStep::Find
+        | StopStep::Drain
+        | StopStep::Abandon
+        | StopStep::Stop
+        | StopStep::Release
+        | StopStep::Delete => false,
+    }
 }
 
 fn next(stopping: &Stopping, rules: &Rules) -> Next {

@@ -1,6 +1,6 @@
 //! The one task that owns the manager: events in, effects out, one after another.
 //!
-//! Steps run as tasks of their own and come back as events, so a slow device delays nobody here. A step's task that panics
+//! Steps run as tasks of their own and come back as events, so a slow device delays nobody here. A step that panics
 //! comes back as an event too: it is that device's failure and no other's.
 
 use std::collections::HashMap;
@@ -13,6 +13,7 @@ use manager::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::clock;
+use super::guarded::guarded;
 use super::journal::Journal;
 use super::steps::Driver;
 
@@ -205,16 +206,12 @@ impl EngineTask {
         let ticket = order.ticket;
         let (name, step) = (order.name.clone(), order.step);
         tracing::debug!(device = %name, step = %step, "step begins");
-        let task = tokio::spawn(async move { driver.run(&order).await });
         tokio::spawn(async move {
-            let event = match task.await {
+            let event = match guarded(driver.run(&order)).await {
                 Ok(result) => stepped(ticket, result, &name, step),
-                Err(error) => {
-                    tracing::error!(device = %name, step = %step, err = %error, "a step panicked; the device failed, the others go on");
-                    Event::Panicked {
-                        ticket,
-                        message: error.to_string(),
-                    }
+                Err(message) => {
+                    tracing::error!(device = %name, step = %step, err = %message, "a step panicked; the device failed, the others go on");
+                    Event::Panicked { ticket, message }
                 }
             };
             // Nobody listens any more only when the process ends.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use block::DeviceId;
 use dataplane::{Counters, CountersSnapshot, Placement};
 use manager::{DeviceKey, DeviceName};
 
@@ -13,6 +14,8 @@ use super::backing::Backing;
 pub(crate) struct Handles {
     /// Its name, for the log.
     pub(crate) name: Option<DeviceName>,
+    /// The number that its link points at, from `publish` to `unpublish`.
+    pub(crate) published: Option<DeviceId>,
     /// The open, locked backing, from the step `open` to the step `close`.
     pub(crate) backing: Option<Arc<Backing>>,
     /// Which shards serve it, from `attach` to `release`.
@@ -31,6 +34,11 @@ impl HandleTable {
     /// Looks at, or changes, what is held for a device.
     pub(crate) fn with<T>(&self, key: DeviceKey, change: impl FnOnce(&mut Handles) -> T) -> T {
         change(self.lock().entry(key).or_default())
+    }
+
+    /// Looks at what is held for a device, if anything is.
+    pub(crate) fn peek<T>(&self, key: DeviceKey, look: impl FnOnce(&Handles) -> T) -> Option<T> {
+        self.lock().get(&key).map(look)
     }
 
     /// Forgets a device; what was held comes back to be dropped where blocking is allowed.

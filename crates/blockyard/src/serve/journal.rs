@@ -19,6 +19,8 @@ const INSTANCE: &str = "instance";
 const FILE_NAME: &str = "journal.redb";
 /// Changes of one transaction. Bounds the time one batch makes the next one wait.
 const BATCH_MAX: usize = 256;
+/// Memory for pages of the store. The records of ten thousand devices are about 2 MiB.
+const CACHE_BYTES: usize = 4 << 20;
 
 /// What becomes of a batch of changes.
 pub(crate) type Done = Box<dyn FnOnce(Result<(), Fault>) + Send>;
@@ -92,12 +94,16 @@ impl Journal {
                 source,
             },
         };
-        let database = Database::create(&path).map_err(|error| open_error(error.into()))?;
+        let database = open_store(&path).map_err(open_error)?;
         let found = read(&database).map_err(open_error)?;
+        let store = Store {
+            path: path.clone(),
+            database: Some(database),
+        };
         let (queue, orders) = mpsc::channel();
         std::thread::Builder::new()
             .name("journal".into())
-            .spawn(move || run(&database, &orders))
+            .spawn(move || run(store, &orders))
             .map_err(JournalError::Thread)?;
         Ok((Self { queue }, found))
     }
@@ -152,15 +158,41 @@ fn draw_instance() -> Result<Instance, redb::Error> {
         .ok_or_else(|| redb::Error::Corrupted("no instance number could be drawn".into()))
 }
 
-fn run(database: &Database, orders: &mpsc::Receiver<(Vec<Change>, DoneBox)>) {
+/// The open store. After an I/O error (a full file system) redb answers every further call with an error until the file
+/// is opened anew; it is closed then and opened with the next write, so the journal works again as soon as there is space.
+struct Store {
+    path: PathBuf,
+    database: Option<Database>,
+}
+
+fn run(mut store: Store, orders: &mpsc::Receiver<(Vec<Change>, DoneBox)>) {
     while let Ok(first) = orders.recv() {
         let mut batch = vec![first];
         batch.extend(orders.try_iter().take(BATCH_MAX));
-        let result = commit(database, batch.iter().flat_map(|(changes, _)| changes))
-            .map_err(|error| fault(&error));
+        let changes = batch.iter().flat_map(|(changes, _)| changes);
+        let result = store.commit(changes).map_err(|error| fault(&error));
         for (_, DoneBox(done)) in batch {
             done(result.clone());
         }
+    }
+}
+
+fn open_store(path: &Path) -> Result<Database, redb::Error> {
+    Ok(Database::builder()
+        .set_cache_size(CACHE_BYTES)
+        .create(path)?)
+}
+
+impl Store {
+    fn commit<'a>(&mut self, changes: impl Iterator<Item = &'a Change>) -> Result<(), redb::Error> {
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => open_store(&self.path)?,
+        };
+        commit(&database, changes)?;
+        // Kept only when it worked; see the type.
+        self.database = Some(database);
+        Ok(())
     }
 }
 

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use block::DeviceId;
 use manager::{Fault, FaultKind, Instance, KernelDevice, KernelState, Serial, Stamp};
 use tokio::sync::oneshot;
-use ublk::{Command, ControlRing, DeviceInfo, DeviceState, ErrorKind, Probe, Reply};
+use ublk::{
+    Command, ControlRing, DeviceInfo, DeviceParams, DeviceState, ErrorKind, NewDevice, Probe, Reply,
+};
 
 use super::clock;
 
@@ -42,6 +44,36 @@ impl Kernel {
             .map_err(|error| fault(&error))
     }
 
+    /// Adds a device and sets its parameters. The second command follows the first on the control thread, without a way
+    /// through this task. A device that was added before something failed is named in the fault.
+    pub(crate) async fn add(
+        &self,
+        device: NewDevice,
+        params: DeviceParams,
+        deadline: Instant,
+    ) -> Result<DeviceInfo, Fault> {
+        let (sender, receiver) = oneshot::channel();
+        let ring = self.ring.clone();
+        let on_added = move |added: Result<Reply, ublk::Error>| {
+            let info = match added.map(|reply| reply.info().copied()) {
+                Ok(Some(info)) => info,
+                // The receiver is gone only when this step was given up: here and below nobody wants the answer then.
+                Ok(None) => return drop(sender.send(Err(nameless()))),
+                Err(error) => return drop(sender.send(Err(fault(&error)))),
+            };
+            let id = info.device;
+            let on_set = move |set: Result<Reply, ublk::Error>| {
+                let set = set.map(|_| info);
+                drop(sender.send(set.map_err(|error| fault(&error).leaving(id))));
+            };
+            let command = Command::SetParams { device: id, params };
+            ring.submit(command, left(deadline), Box::new(on_set));
+        };
+        self.ring
+            .submit(Command::AddDev(device), left(deadline), Box::new(on_added));
+        receiver.await.map_err(|_| ring_ended())?
+    }
+
     /// Deletes a device, without waiting for its last holder where the kernel can. Deleted already is deleted.
     pub(crate) async fn delete(&self, id: DeviceId, deadline: Instant) -> Result<(), Fault> {
         let command = if self.probe.quirks.has_async_delete() {
@@ -49,6 +81,16 @@ impl Kernel {
         } else {
             Command::DelDev(id)
         };
+        self.end(command, deadline).await
+    }
+
+    /// Stops a device. One that is gone is stopped.
+    pub(crate) async fn stop(&self, id: DeviceId, deadline: Instant) -> Result<(), Fault> {
+        self.end(Command::StopDev(id), deadline).await
+    }
+
+    /// Runs a command whose purpose is reached when there is no such device.
+    async fn end(&self, command: Command, deadline: Instant) -> Result<(), Fault> {
         match self.submit(command, deadline).await? {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             result => result.map(drop).map_err(|error| fault(&error)),
@@ -97,17 +139,29 @@ impl Kernel {
         deadline: Instant,
     ) -> Result<Result<Reply, ublk::Error>, Fault> {
         let (sender, receiver) = oneshot::channel();
-        let left = deadline.saturating_duration_since(clock::now());
         // The receiver is gone only when this step was given up: nobody wants the answer then.
         self.ring.submit(
             command,
-            left,
+            left(deadline),
             Box::new(move |result| drop(sender.send(result))),
         );
-        receiver
-            .await
-            .map_err(|_| Fault::new(FaultKind::Internal, "the control ring has ended"))
+        receiver.await.map_err(|_| ring_ended())
     }
+}
+
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(clock::now())
+}
+
+fn ring_ended() -> Fault {
+    Fault::new(FaultKind::Internal, "the control ring has ended")
+}
+
+fn nameless() -> Fault {
+    Fault::new(
+        FaultKind::Internal,
+        "ADD_DEV answered without the device's number",
+    )
 }
 
 /// A device as the manager sees it. A server of another process is alive if that process is.

@@ -1,7 +1,8 @@
 //! `/dev/blockyard/NAME`: a symbolic link to the device while it lives.
 //!
-//! Links are replaced by rename, so a reader sees the old device, the new one or none, never a half-made link. At start the
-//! directory is emptied of links: whatever an earlier run left points at a device that is not ours now.
+//! Links are replaced by rename, so a reader sees the old device, the new one or none, never a half-made link. Daemons of
+//! several installations share the directory: at start only links to devices that do not exist are removed, and whose
+//! device a link points at is asked of the kernel before it is replaced or removed (`steps.rs`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,12 +17,12 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Makes the directory and removes stale links.
+    /// Makes the directory and removes links that point at nothing.
     pub(crate) fn open(directory: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
-            if entry.file_type()?.is_symlink() {
+            if entry.file_type()?.is_symlink() && !entry.path().exists() {
                 std::fs::remove_file(entry.path())?;
             }
         }
@@ -35,8 +36,22 @@ impl Links {
         self.directory.join(name.as_str())
     }
 
+    /// The device that the name points at; `None` without a link, or with one that is not ours to understand.
+    pub(crate) fn target(&self, name: &DeviceName) -> Option<DeviceId> {
+        let node = std::fs::read_link(self.path(name)).ok()?;
+        let digits = node.to_str()?.strip_prefix("/dev/ublkb")?;
+        digits.parse().ok().map(DeviceId)
+    }
+
     /// Points the name at the device.
     pub(crate) fn publish(&self, name: &DeviceName, id: DeviceId) -> io::Result<()> {
+        match std::os::unix::fs::symlink(ublk::block_node(id), self.path(name)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.replace(name, id),
+            result => result,
+        }
+    }
+
+    fn replace(&self, name: &DeviceName, id: DeviceId) -> io::Result<()> {
         // Names start with a letter or digit, so this one belongs to no device.
         let fresh = self.directory.join(format!(".{name}.new"));
         match std::fs::remove_file(&fresh) {
@@ -61,24 +76,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_lives_as_long_as_its_device_and_stale_ones_go_at_start() {
+    fn a_link_lives_as_long_as_its_device_and_only_dangling_ones_go_at_start() {
         let directory = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("/dev/ublkb9", directory.path().join("stale")).unwrap();
+        std::os::unix::fs::symlink("/dev/null", directory.path().join("alive")).unwrap();
+        std::os::unix::fs::symlink("/dev/ublkb-none", directory.path().join("stale")).unwrap();
         std::fs::write(directory.path().join("file"), "not ours").unwrap();
         let links = Links::open(directory.path()).unwrap();
         let name: DeviceName = "a".parse().unwrap();
         links.publish(&name, DeviceId(3)).unwrap();
+        assert_eq!(links.target(&name), Some(DeviceId(3)));
         links.publish(&name, DeviceId(4)).unwrap();
+        assert_eq!(links.target(&name), Some(DeviceId(4)));
         assert_eq!(
             std::fs::read_link(links.path(&name)).unwrap(),
             Path::new("/dev/ublkb4")
         );
         links.unpublish(&name).unwrap();
         links.unpublish(&name).unwrap();
-        let left: Vec<_> = std::fs::read_dir(directory.path())
+        let mut left: Vec<_> = std::fs::read_dir(directory.path())
             .unwrap()
             .map(|e| e.unwrap().file_name())
             .collect();
-        assert_eq!(left, ["file"]);
+        left.sort();
+        assert_eq!(left, ["alive", "file"]);
     }
 }

@@ -11,6 +11,7 @@ mod backing;
 mod clock;
 mod engine;
 mod findings;
+mod guarded;
 mod handles;
 mod journal;
 mod kernel;
@@ -90,6 +91,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
         .map_err(|error| problems::runtime(&error))?;
     let kernel = Kernel::new(control, probe);
     let driver = Arc::new(Driver {
+        instance: found.instance,
         kernel,
         plane,
         links,

@@ -101,6 +101,28 @@ fn a_device_that_hangs_delays_nobody_and_is_named_with_its_step() {
 }
 
 #[test]
+fn devices_that_others_keep_open_take_no_turns() {
+    let mut rig = live(settings(), 6);
+    rig.tell(Event::Shutdown);
+    // Everything is answered but the wait for the kernel's numbers.
+    loop {
+        let next = rig.orders.iter().find(|o| o.step.name() != "await_gone");
+        match next.map(|order| order.ticket) {
+            Some(ticket) => rig.answer(ticket, Reply::Done),
+            None if rig.writes.is_empty() => break,
+            None => rig.answer_write(Reply::Done),
+        }
+    }
+    assert_eq!(rig.orders.len(), 6);
+    let status = rig.manager.status();
+    assert_eq!((status.turns_held, status.turns_waiting), (0, 0));
+    assert_eq!(status.shutdown.unwrap().done, 0);
+    rig.run();
+    assert_eq!(rig.report.clone().unwrap().removed.len(), 6);
+    rig.assert_clean();
+}
+
+#[test]
 fn a_panic_in_one_stop_loses_only_that_device() {
     let mut rig = live(settings(), 4);
     rig.script.insert("stop", vec![Reply::Panic]);
