@@ -3,6 +3,7 @@
 //! The same program is the host's side and, started in a guest, the guest's side of `test` and `demo`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cargo;
 mod check;
 mod console;
@@ -45,11 +46,17 @@ enum Task {
     Bench {
         /// Its name; without one, the names are listed
         name: Option<String>,
+        /// Its own options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
     },
     /// Run a demonstration of a promised property by name
     Prove {
         /// Its name; without one, the names are listed
         name: Option<String>,
+        /// Its own options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
     },
     /// The guest's side of `test`
     #[command(hide = true)]
@@ -66,8 +73,12 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Vm(options) => vm::run(&options),
         Task::Demo(options) => demo::run(&options),
-        Task::Bench { name } => studies::run("benchmark", studies::BENCHMARKS, name.as_deref()),
-        Task::Prove { name } => studies::run("proof", studies::PROOFS, name.as_deref()),
+        Task::Bench { name, options } => {
+            studies::run("benchmark", studies::BENCHMARKS, name.as_deref(), &options)
+        }
+        Task::Prove { name, options } => {
+            studies::run("proof", studies::PROOFS, name.as_deref(), &options)
+        }
         Task::GuestTests { plan } => guest_tests::run(&plan),
     };
     match done {

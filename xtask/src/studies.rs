@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
+use crate::bench::lifecycle;
 use crate::console::say;
 
 /// A named study.
@@ -10,17 +11,26 @@ pub(crate) struct Study {
     pub(crate) name: &'static str,
     /// The question that it answers, in one line.
     pub(crate) question: &'static str,
-    /// Runs it.
-    pub(crate) run: fn() -> Result<()>,
+    /// Runs it with its own options.
+    pub(crate) run: fn(&[String]) -> Result<()>,
 }
 
 /// Every benchmark.
-pub(crate) const BENCHMARKS: &[Study] = &[];
+pub(crate) const BENCHMARKS: &[Study] = &[Study {
+    name: "lifecycle",
+    question: "how long do devices take to come and go, what does each cost, and what is the kernel's share?",
+    run: lifecycle::run,
+}];
 /// Every proof.
 pub(crate) const PROOFS: &[Study] = &[];
 
 /// Runs the study of that name; lists the names when none is given.
-pub(crate) fn run(kind: &str, studies: &[Study], name: Option<&str>) -> Result<()> {
+pub(crate) fn run(
+    kind: &str,
+    studies: &[Study],
+    name: Option<&str>,
+    options: &[String],
+) -> Result<()> {
     let Some(name) = name else {
         for study in studies {
             say(&format!("{}: {}", study.name, study.question));
@@ -40,7 +50,7 @@ pub(crate) fn run(kind: &str, studies: &[Study], name: Option<&str>) -> Result<(
             names.join(", ")
         );
     };
-    (study.run)().with_context(|| format!("{kind} {name}"))
+    (study.run)(options).with_context(|| format!("{kind} {name}"))
 }
 
 #[cfg(test)]
@@ -51,27 +61,31 @@ mod tests {
         Study {
             name: "good",
             question: "does it run?",
-            run: || Ok(()),
+            run: |_| Ok(()),
         },
         Study {
             name: "bad",
             question: "does it fail?",
-            run: || bail!("it does"),
+            run: |options| bail!("it does {options:?}"),
         },
     ];
 
     #[test]
     fn a_study_runs_by_its_name_and_an_unknown_name_lists_them() {
-        assert!(run("proof", STUDIES, Some("good")).is_ok());
-        let error = run("proof", STUDIES, Some("bad")).unwrap_err();
-        assert_eq!(format!("{error:#}"), "proof bad: it does");
-        let error = run("proof", STUDIES, Some("ugly")).unwrap_err().to_string();
+        assert!(run("proof", STUDIES, Some("good"), &[]).is_ok());
+        let error = run("proof", STUDIES, Some("bad"), &["-x".into()]).unwrap_err();
+        assert_eq!(format!("{error:#}"), "proof bad: it does [\"-x\"]");
+        let error = run("proof", STUDIES, Some("ugly"), &[])
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("\"ugly\"") && error.contains("good, bad"),
             "{error}"
         );
-        let error = run("proof", &[], Some("ugly")).unwrap_err().to_string();
+        let error = run("proof", &[], Some("ugly"), &[])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("none yet"), "{error}");
-        assert!(run("proof", STUDIES, None).is_ok());
+        assert!(run("proof", STUDIES, None, &[]).is_ok());
     }
 }
