@@ -32,8 +32,8 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 
 use self::flight::CANCEL_GRACE;
-use self::limits::{CLOSING, DEADLINE_MAX, FULL, REENTRANT, WEDGED};
 pub use self::limits::STUCK_MAX;
+use self::limits::{CLOSING, DEADLINE_MAX, FULL, REENTRANT, WEDGED};
 pub use self::limits::{ControlLimits, Done};
 use self::mailbox::{Job, Mailbox, Refusal};
 use self::thread::{Driver, now};
