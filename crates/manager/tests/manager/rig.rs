@@ -402,8 +402,15 @@ impl Rig {
             }
             _ => {}
         }
-        let is_work = matches!(order.step, Step::Stop(step) if step != StopStep::Turn);
-        if is_work {
+        let is_stop = matches!(order.step, Step::Stop(_));
+        // From here on the device only waits and closes, and others have their turn.
+        let is_light = matches!(
+            order.step,
+            Step::Stop(StopStep::AwaitGone | StopStep::Close)
+        );
+        if is_light {
+            self.at_work.remove(&order.ticket.device);
+        } else if is_stop {
             self.prune();
             let is_new = self.at_work.insert(order.ticket.device);
             if is_new && self.is_shutting_down && self.stop_limit != 0 {

@@ -39,7 +39,10 @@ fn every_device_stops_in_order_and_creates_are_refused() {
     let status = rig.manager.status();
     assert_eq!((status.turns_held, status.turns_waiting), (2, 3));
     let progress = status.shutdown.unwrap();
-    assert_eq!((progress.total, progress.done, progress.failed), (5, 0, 0));
+    assert_eq!(
+        (progress.total, progress.done, progress.failed.len()),
+        (5, 0, 0)
+    );
     assert_eq!(progress.in_progress.len(), 2);
     assert_eq!(progress.in_progress[0].step.name(), "unpublish");
 
@@ -86,7 +89,7 @@ fn a_device_that_hangs_delays_nobody_and_is_named_with_its_step() {
         }
     }
     let progress = rig.manager.status().shutdown.unwrap();
-    assert_eq!((progress.done, progress.failed), (5, 0));
+    assert_eq!((progress.done, progress.failed.len()), (5, 0));
     assert_eq!(progress.in_progress[0].name, name("d2"));
     assert!(rig.report.is_none());
     assert!(rig.tick());
