@@ -232,6 +232,7 @@ mod tests {
             shards: vec![Shard {
                 index: 3,
                 devices: 1,
+                wake_ups: 0,
                 in_flight: 2,
                 buffers: Usage {
                     in_use: 4096,
