@@ -250,3 +250,38 @@ fn run(setup: Setup, receiver: Receiver<Mail>, ready: &std::sync::mpsc::Sender<R
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn wake_ups(plane: &Dataplane) -> Vec<u64> {
+        plane.gauges().map(ShardGauges::wake_ups).collect()
+    }
+
+    #[test]
+    fn a_shard_wakes_for_a_message_and_not_while_it_is_idle() {
+        let config = DataplaneConfig {
+            shards: 2,
+            limits: ShardLimits::default(),
+            ring: UringLimits::default(),
+        };
+        let plane = Dataplane::start(config, Arc::new(|_| {})).unwrap();
+        let (done, answers) = mpsc::channel();
+        for shard in 0..plane.shards() {
+            let done = done.clone();
+            let answer = Box::new(move |()| done.send(()).unwrap());
+            plane.drain(shard, DeviceKey(1), answer);
+            answers.recv().unwrap();
+        }
+        let before = wake_ups(&plane);
+        assert!(before.iter().all(|count| *count > 0), "{before:?}");
+        // The time that is watched; nothing is expected to happen in it.
+        let silence = answers.recv_timeout(Duration::from_millis(500));
+        assert_eq!(silence, Err(mpsc::RecvTimeoutError::Timeout));
+        assert_eq!(wake_ups(&plane), before);
+    }
+}
