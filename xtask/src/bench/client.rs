@@ -28,6 +28,16 @@ impl Client {
         })
     }
 
+    /// Asks for the status and waits for the answer: a daemon that answers is complete.
+    pub(crate) fn ask_status(&mut self) -> Result<()> {
+        let request = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let stream = self.stream.get_mut();
+        stream.write_all(request).context("send a request")?;
+        let (status, text) = self.answer()?;
+        ensure!(status == 200, "the status was answered {status}: {text}");
+        Ok(())
+    }
+
     /// Creates a device on a file; how long the answer took.
     pub(crate) fn create(&mut self, name: &str, file: &Path, depth: u16) -> Result<Duration> {
         let file = file.display();

@@ -69,6 +69,8 @@ impl Daemon {
             }
             ensure!(!limit.remaining().is_zero(), "the daemon made no socket");
         }
+        // The socket is there before the rest: what is weighed is a daemon that is up.
+        Client::connect(&daemon.socket())?.ask_status()?;
         Ok(daemon)
     }
 

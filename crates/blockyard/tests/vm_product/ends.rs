@@ -1,0 +1,112 @@
+//! Promise: whatever is served goes when it is told to: one device, all of them, mounted ones, hundreds at once.
+
+use rustix::process::Signal;
+use serde_json::json;
+use testvm::Deadline;
+
+use crate::guest::{
+    Daemon, KernelExpects, LIMIT, Setup, char_devices, on_a_kernel, run, sh, succeeds,
+};
+
+/// Devices of the large daemon.
+const MANY: usize = 300;
+/// Enough of them to have started every thread that there is to start.
+const FEW: usize = 60;
+
+#[test]
+fn remove_all_and_an_interrupt_take_everything_down() {
+    on_a_kernel(|| {
+        let before = char_devices();
+        let daemon = Daemon::start();
+        for round in 0..2 {
+            for index in 0..10 {
+                daemon.create_sparse(&format!("dev{index}"), 8);
+            }
+            if round == 0 {
+                daemon.ok(&["remove", "--all"]);
+                assert_eq!(daemon.names(), [""; 0]);
+                assert_eq!(char_devices(), before);
+                let report = daemon.json(&["remove", "--all"]);
+                assert_eq!(report["removed"].as_array().unwrap().len(), 0, "{report}");
+            }
+        }
+        let ended = daemon.end_by(Signal::INT);
+        assert_eq!(ended.code, Some(0), "{}", ended.log);
+        assert!(
+            ended.log.contains("signal received; all devices stop"),
+            "{}",
+            ended.log
+        );
+    });
+}
+
+#[test]
+fn three_hundred_devices_come_and_go_with_the_same_threads() {
+    on_a_kernel(|| {
+        let before = char_devices().len();
+        let daemon = Setup::with_arguments(&["--shards", "2"]).start();
+        let create = |from: usize, to: usize| {
+            daemon.create_many(from, to, &json!({"spec": "null:1M"}));
+            daemon.thread_names()
+        };
+        let few = create(1, FEW);
+        let clock = Deadline::after(LIMIT);
+        let many = create(FEW + 1, MANY);
+        println!(
+            "{} threads at {FEW} devices, {} at {MANY}, {:?} between",
+            few.len(),
+            many.len(),
+            clock.elapsed()
+        );
+        // Shards, control ring, journal and the main thread are as many as before; those that do what may block come and go
+        // as they are needed, up to their limits: the runtime's (2 + 32) and the kernel's workers (64 for control
+        // commands, 16 for each of the 2 shards).
+        let lasting = |names: &[String]| {
+            let passing =
+                |name: &&String| !name.starts_with("control") && !name.starts_with("iou-");
+            let mut names: Vec<_> = names.iter().filter(passing).cloned().collect();
+            names.sort();
+            names
+        };
+        assert_eq!(lasting(&few), lasting(&many));
+        let of = |prefix: &str| many.iter().filter(|name| name.starts_with(prefix)).count();
+        assert!(of("control") <= 34, "{many:?}");
+        assert!(of("iou-") <= 96, "{many:?}");
+        assert!(char_devices().len() >= before + MANY);
+        let ended = daemon.terminate();
+        println!(
+            "{MANY} devices stopped and the daemon ended in {:?}",
+            ended.elapsed
+        );
+        assert_eq!(ended.code, Some(0), "{}", ended.log);
+        assert_eq!(char_devices().len(), before);
+    });
+}
+
+/// A removal is an order, not a question: the device goes away under the file system as a disk that is pulled out. Who
+/// wants a clean file system unmounts first.
+#[test]
+fn a_mounted_device_is_pulled_out_like_a_disk() {
+    on_a_kernel(|| {
+        let _errors = KernelExpects::lines_with("rror");
+        let daemon = Daemon::start();
+        let device = daemon.create_sparse("mounted", 64);
+        let mnt = daemon.path("mnt");
+        let mnt = mnt.to_str().unwrap();
+        sh(&format!(
+            "mke2fs -q -t ext4 {device}; mkdir {mnt}; mount {device} {mnt}; echo kept > {mnt}/kept; sync -f {mnt}",
+            device = device.display()
+        ));
+        let removed = daemon.client(&["remove", "mounted"]);
+        println!("{removed:#?}");
+        println!("{}", daemon.log());
+        let ran = run(&[
+            "sh",
+            "-c",
+            &format!("echo lost > {mnt}/lost && sync {mnt}/lost"),
+        ]);
+        println!("{ran:?}");
+        succeeds(&["umount", mnt]);
+        drop(daemon);
+    });
+}

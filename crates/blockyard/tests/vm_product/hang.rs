@@ -1,0 +1,207 @@
+//! Promise: a device whose backing store hangs delays nobody else. It is named with its step when its time is over, the
+//! exit status says that not all went in order, and a second signal ends the waiting.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use testvm::Deadline;
+
+use crate::guest::{
+    Daemon, Ended, Hang, HungStore, KernelExpects, LIMIT, Setup, char_devices, eventually,
+    on_a_kernel, poll_until,
+};
+
+/// Devices beside the hung one.
+const OTHERS: usize = 20;
+/// Time for I/O in flight, where the test waits for its end: enough for 20 healthy devices on a slow machine.
+const DRAIN: Duration = Duration::from_secs(12);
+/// Time for I/O in flight that nobody wants to wait for.
+const DRAIN_LONG: Duration = Duration::from_secs(600);
+
+fn setup(drain: Duration) -> Setup {
+    Setup::configured(&format!("[deadlines]\ndrain_s = {}\n", drain.as_secs()))
+}
+
+fn create_others(daemon: &Daemon) {
+    for index in 0..OTHERS {
+        daemon.create_sparse(&format!("other{index}"), 16);
+    }
+}
+
+/// How long 20 healthy devices take to go, from SIGTERM on.
+fn usual_time() -> Duration {
+    let before = char_devices().len();
+    let mut daemon = setup(DRAIN).start();
+    create_others(&daemon);
+    let clock = Deadline::after(LIMIT);
+    daemon.signal(Signal::TERM);
+    eventually("the devices are gone", || {
+        (char_devices().len() == before).then_some(())
+    });
+    let elapsed = clock.elapsed();
+    assert!(
+        daemon.wait(clock).is_some_and(|status| status.success()),
+        "{}",
+        daemon.log()
+    );
+    elapsed
+}
+
+/// A daemon with 20 healthy devices and one with a request that hangs; and the client that waits.
+fn daemon_with_a_hung_device(store: &HungStore, drain: Duration) -> (Daemon, std::process::Child) {
+    let daemon = setup(drain).start();
+    create_others(&daemon);
+    let device = daemon.create("hung", &store.spec());
+    store.hang();
+    let client = Command::new("dd")
+        .args(store.io(&device))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("a request hangs", || {
+        let seen = daemon.see("/v1/devices/hung");
+        (seen["stats"]["in_flight"].as_u64().unwrap() > 0).then_some(())
+    });
+    (daemon, client)
+}
+
+/// Waits for the daemon's end. The kernel keeps a process for as long as requests of its rings are stuck below: then the store
+/// is let go first.
+fn end(mut daemon: Daemon, store: &HungStore, clock: Deadline) -> Ended {
+    let said = eventually("the daemon says how it went", || {
+        let log = daemon.log();
+        log.contains("all devices have ended")
+            .then(|| clock.elapsed())
+    });
+    let alone = daemon.wait(Deadline::after(Duration::from_secs(5)));
+    println!(
+        "said how it went after {said:?}, ended before the store was let go: {}",
+        alone.is_some()
+    );
+    store.let_go();
+    let status = alone.or_else(|| daemon.wait(Deadline::after(LIMIT)));
+    let Some(status) = status else {
+        panic!("the daemon does not end: {}", daemon.log());
+    };
+    Ended {
+        code: status.code(),
+        elapsed: said,
+        log: daemon.log(),
+    }
+}
+
+fn a_hung_device_delays_nobody(hang: Hang) {
+    let usual = usual_time();
+    let _errors = KernelExpects::lines_with("error, dev ublkb");
+    let scratch = tempfile::tempdir().unwrap();
+    let store = HungStore::new(hang, scratch.path());
+    let before = char_devices().len();
+    let (daemon, mut client) = daemon_with_a_hung_device(&store, DRAIN);
+    let clock = Deadline::after(LIMIT);
+    daemon.signal(Signal::TERM);
+    let others = poll_until(DRAIN, || {
+        (char_devices().len() == before + 1).then(|| clock.elapsed())
+    });
+    println!("20 devices alone: {usual:?}; beside a hung one: {others:?}");
+    let others =
+        others.unwrap_or_else(|| panic!("the others wait for the hung one: {}", daemon.log()));
+    assert!(
+        others < usual * 3 + Duration::from_secs(3),
+        "{others:?} instead of {usual:?}"
+    );
+    let status = daemon.see("/v1/status");
+    let progress = &status["shutdown"];
+    assert_eq!(
+        (&progress["total"], &progress["done"]),
+        (&21.into(), &20.into()),
+        "{progress}"
+    );
+    assert_eq!(progress["in_progress"][0]["name"], "hung", "{progress}");
+    assert_eq!(progress["in_progress"][0]["step"], "drain", "{progress}");
+    let ended = end(daemon, &store, clock);
+    assert_eq!(ended.code, Some(8), "{}", ended.log);
+    assert!(ended.elapsed >= DRAIN, "{:?}", ended.elapsed);
+    let last = ended.log.lines().next_back().unwrap_or_default();
+    assert!(
+        last.starts_with("blockyard: serve: 1 devices did not stop in order: hung (step drain)"),
+        "{last}"
+    );
+    // Its client was told, and nothing is left in the kernel.
+    assert!(!client.wait().unwrap().success());
+    assert_eq!(char_devices().len(), before);
+}
+
+#[test]
+fn a_suspended_device_below_delays_nobody() {
+    on_a_kernel(|| a_hung_device_delays_nobody(Hang::SuspendedDevice));
+}
+
+#[test]
+fn a_frozen_file_system_below_delays_nobody() {
+    on_a_kernel(|| a_hung_device_delays_nobody(Hang::FrozenFileSystem));
+}
+
+#[test]
+fn a_second_signal_ends_the_waiting() {
+    on_a_kernel(|| {
+        let _errors = KernelExpects::lines_with("error, dev ublkb");
+        let scratch = tempfile::tempdir().unwrap();
+        let store = HungStore::new(Hang::SuspendedDevice, scratch.path());
+        let (daemon, mut client) = daemon_with_a_hung_device(&store, DRAIN_LONG);
+        daemon.signal(Signal::TERM);
+        eventually("only the hung device is left", || {
+            let status = daemon.see("/v1/status");
+            let progress = &status["shutdown"];
+            (progress["done"] == 20 && progress["in_progress"][0]["step"] == "drain").then_some(())
+        });
+        let clock = Deadline::after(LIMIT);
+        daemon.signal(Signal::INT);
+        // Within LIMIT, a fifth of the time for I/O in flight.
+        let ended = end(daemon, &store, clock);
+        println!("ended {:?} after the second signal", ended.elapsed);
+        // What was asked for was done: that is success, and the log says what it cost.
+        assert_eq!(ended.code, Some(0), "{}", ended.log);
+        for text in [
+            "signal received again",
+            "requests in flight were answered with an error",
+        ] {
+            assert!(ended.log.contains(text), "{}", ended.log);
+        }
+        assert!(!client.wait().unwrap().success());
+    });
+}
+
+#[test]
+fn removing_a_hung_device_waits_for_it_alone() {
+    on_a_kernel(|| {
+        let _errors = KernelExpects::lines_with("error, dev ublkb");
+        let scratch = tempfile::tempdir().unwrap();
+        let store = HungStore::new(Hang::SuspendedDevice, scratch.path());
+        let (daemon, mut client) = daemon_with_a_hung_device(&store, DRAIN);
+        let socket = daemon.socket().to_owned();
+        let mut removal = Command::new(crate::guest::binary());
+        removal
+            .args(["remove", "hung"])
+            .env("BLOCKYARD_SOCKET", socket);
+        let mut removal = removal.stderr(Stdio::piped()).spawn().unwrap();
+        eventually("the removal has begun", || {
+            (daemon.see("/v1/devices/hung")["state"] == "stopping").then_some(())
+        });
+        // Removals, and creations, go on beside it.
+        daemon.ok(&["remove", "other0", "other1"]);
+        daemon.create_sparse("fresh", 8);
+        assert!(
+            removal.try_wait().unwrap().is_none(),
+            "it waits for the I/O in flight"
+        );
+        assert!(!client.wait().unwrap().success());
+        let removal = removal.wait_with_output().unwrap();
+        println!("remove: {removal:?}");
+        assert!(!daemon.names().contains(&"hung".to_owned()));
+        store.let_go();
+        drop(daemon);
+    });
+}
