@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use api::v1::{ByteSize, Problem};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -68,6 +69,7 @@ pub(crate) enum ClientCommand {
     /// Show one device
     Inspect {
         /// The device's name
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
     },
     /// Stop and remove devices
@@ -87,6 +89,7 @@ pub(crate) enum ClientCommand {
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
     /// The device's name: 1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) name: String,
     /// What backs it: raw:PATH is a file or block device, null:SIZE reads zeros and drops writes
     pub(crate) spec: String,
@@ -109,7 +112,7 @@ pub(crate) struct CreateArgs {
 #[group(required = true, multiple = false)]
 pub(crate) struct RemoveArgs {
     /// The devices' names
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) names: Vec<String>,
     /// Every device
     #[arg(long)]

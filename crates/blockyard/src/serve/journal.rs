@@ -85,7 +85,8 @@ impl Journal {
         let path = directory.join(FILE_NAME);
         let open_error = |error: redb::Error| match error {
             redb::Error::DatabaseAlreadyOpen => JournalError::InUse { path: path.clone() },
-            redb::Error::Io(source) => JournalError::Directory {
+            // Content that is no journal comes as an I/O error too; only the system's own are about the directory.
+            redb::Error::Io(source) if source.raw_os_error().is_some() => JournalError::Directory {
                 path: directory.to_owned(),
                 source,
             },
@@ -215,13 +216,20 @@ fn commit<'a>(
 }
 
 fn fault(error: &redb::Error) -> Fault {
-    let kind = match error {
-        redb::Error::Io(source) if source.kind() == std::io::ErrorKind::StorageFull => {
-            FaultKind::NoSpace
-        }
-        _ => FaultKind::Journal,
+    let (kind, advice) = match error {
+        redb::Error::Io(source) if source.kind() == std::io::ErrorKind::StorageFull => (
+            FaultKind::NoSpace,
+            "free space on the file system of the state directory",
+        ),
+        _ => (
+            FaultKind::Journal,
+            "check the file system of the state directory",
+        ),
     };
-    Fault::new(kind, format!("the journal could not be written: {error}"))
+    Fault::new(
+        kind,
+        format!("the journal could not be written: {error}; {advice}"),
+    )
 }
 
 #[cfg(test)]
@@ -281,6 +289,22 @@ mod tests {
                 value: b"3".to_vec()
             }]
         );
+    }
+
+    #[test]
+    fn a_file_that_is_no_journal_is_named_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE_NAME);
+        for content in [
+            b"no journal at all".to_vec(),
+            vec![0; 8192],
+            vec![0xff; 1 << 20],
+        ] {
+            std::fs::write(&path, &content).unwrap();
+            let error = Journal::open(directory.path()).unwrap_err();
+            assert!(error.to_string().contains("move it away"), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+        }
     }
 
     #[test]

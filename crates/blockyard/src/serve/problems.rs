@@ -39,8 +39,7 @@ pub(crate) fn not_found(name: &DeviceName) -> Problem {
 
 /// A name that is none.
 pub(crate) fn name(error: &NameError) -> Problem {
-    let advice = "use 1 to 63 of A-Z a-z 0-9 . _ - and begin with a letter or digit";
-    Problem::new(Code::InvalidName, error.to_string(), advice)
+    with_advice(Code::InvalidName, &error.to_string())
 }
 
 /// A request that cannot be one.
@@ -52,7 +51,7 @@ pub(crate) fn request(name: &DeviceName, error: &RequestError) -> Problem {
         "invalid_size" => (Code::InvalidSize, "give a multiple of 512 bytes such as 8G"),
         _ => (Code::InvalidField, "see `blockyard create --help`"),
     };
-    Problem::new(code, format!("device {name}: {error}"), advice).about(name.as_str())
+    with_advice_or(code, &format!("device {name}: {error}"), advice).about(name.as_str())
 }
 
 /// A request about one device that was refused or failed.
@@ -263,8 +262,13 @@ const STOP_FAILED_NAMES_MAX: usize = 8;
 
 /// Inner messages end in "; what to do": the wire keeps the two apart.
 fn with_advice(code: Code, message: &str) -> Problem {
+    with_advice_or(code, message, "see the daemon's log for more")
+}
+
+/// As [`with_advice`], with the advice for a message that brings none.
+fn with_advice_or(code: Code, message: &str, otherwise: &str) -> Problem {
     match message.rsplit_once("; ") {
         Some((detail, advice)) => Problem::new(code, detail, advice),
-        None => Problem::new(code, message, "see the daemon's log for more"),
+        None => Problem::new(code, message, otherwise),
     }
 }
