@@ -84,12 +84,13 @@ fn three_hundred_devices_come_and_go_with_the_same_threads() {
 }
 
 /// A removal is an order, not a question: the device goes away under the file system as a disk that is pulled out. Who
-/// wants a clean file system unmounts first.
+/// wants a clean file system unmounts first. Its number is free when the file system is unmounted; until then the device is
+/// kept aside.
 #[test]
 fn a_mounted_device_is_pulled_out_like_a_disk() {
     on_a_kernel(|| {
         let _errors = KernelExpects::lines_with("rror");
-        let daemon = Daemon::start();
+        let daemon = Setup::configured("[deadlines]\nawait_gone_s = 2\n").start();
         let device = daemon.create_sparse("mounted", 64);
         let mnt = daemon.path("mnt");
         let mnt = mnt.to_str().unwrap();
@@ -97,16 +98,32 @@ fn a_mounted_device_is_pulled_out_like_a_disk() {
             "mke2fs -q -t ext4 {device}; mkdir {mnt}; mount {device} {mnt}; echo kept > {mnt}/kept; sync -f {mnt}",
             device = device.display()
         ));
-        let removed = daemon.client(&["remove", "mounted"]);
-        println!("{removed:#?}");
-        println!("{}", daemon.log());
+        let removal = daemon.client(&["remove", "mounted"]);
+        println!(
+            "{}",
+            removal.refused(8, &["await_gone", "still holds it", "fuser", "quarantined"])
+        );
+        let seen = daemon.see("/v1/devices/mounted");
+        assert_eq!(seen["state"], "quarantined", "{seen}");
         let ran = run(&[
             "sh",
             "-c",
             &format!("echo lost > {mnt}/lost && sync {mnt}/lost"),
         ]);
-        println!("{ran:?}");
+        assert_ne!(ran.code, 0, "{ran:#?}");
+        // Neither the name nor the file is free for others meanwhile.
+        daemon
+            .client(&["create", "mounted", "null:1M"])
+            .refused(4, &["mounted", "quarantined"]);
         succeeds(&["umount", mnt]);
-        drop(daemon);
+        daemon.ok(&["remove", "mounted"]);
+        assert_eq!(daemon.names(), [""; 0]);
+        let image = daemon.path("mounted.img");
+        let image = image.to_str().unwrap();
+        // What was synced before is there once the file system's own journal has been replayed.
+        let repaired = run(&["e2fsck", "-fp", image]);
+        assert!(repaired.code <= 1, "{repaired:#?}");
+        assert_eq!(succeeds(&["debugfs", "-R", "cat kept", image]), "kept\n");
+        assert_eq!(daemon.terminate().code, Some(0));
     });
 }

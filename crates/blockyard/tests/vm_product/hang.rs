@@ -139,8 +139,12 @@ fn a_suspended_device_below_delays_nobody() {
     on_a_kernel(|| a_hung_device_delays_nobody(Hang::SuspendedDevice));
 }
 
+/// Not shown yet: on 6.12 the hang is not seen by the test. `BLOCKYARD_FROZEN=1` runs it.
 #[test]
 fn a_frozen_file_system_below_delays_nobody() {
+    if std::env::var_os("BLOCKYARD_FROZEN").is_none() {
+        return testvm::skip("the frozen file system is not reproducible yet");
+    }
     on_a_kernel(|| a_hung_device_delays_nobody(Hang::FrozenFileSystem));
 }
 
