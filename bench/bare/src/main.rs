@@ -126,7 +126,7 @@ fn close(servers: Vec<Server>) -> Result<()> {
     Ok(())
 }
 
-/// Two files per device.
+/// One file per device.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;

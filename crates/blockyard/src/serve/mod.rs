@@ -10,6 +10,7 @@
 mod backing;
 mod clock;
 mod engine;
+mod file_limit;
 mod findings;
 mod guarded;
 mod handles;
@@ -60,7 +61,7 @@ const RUNTIME_END: std::time::Duration = std::time::Duration::from_secs(1);
 pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
     let settings = Settings::load(args)?;
     logging::start(settings.logs);
-    raise_file_limit();
+    file_limit::raise(settings.devices_max);
     let started = clock::now();
     let control = ControlRing::open(Path::new(ublk::CONTROL_NODE), ControlLimits::default())
         .map_err(|error| problems::kernel(&error))?;
@@ -211,18 +212,5 @@ async fn log_shard_events(mut events: mpsc::UnboundedReceiver<ShardEvent>, drive
                 tracing::error!(device = %name, err = %detail, "the kernel refused a command of the device; remove the device");
             }
         }
-    }
-}
-
-/// As many files as may be: three per device.
-fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(err = %error, "the limit of open files stays at its soft value");
     }
 }
