@@ -169,20 +169,26 @@ fn encode_limits(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::R
 type ShardGauge = (&'static str, &'static str, fn(&Shard) -> u64);
 
 fn encode_shards(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
-    let gauges: [ShardGauge; 4] = [
+    let gauges: [ShardGauge; 6] = [
         ("shard_devices", "Devices a shard serves queues of", |s| {
             s.devices
         }),
         ("shard_in_flight", "Requests a shard is serving", |s| {
             s.in_flight
         }),
-        ("shard_buffer_bytes", "Bytes of I/O buffers in use", |s| {
-            s.buffers.in_use
+        ("shard_buffers", "I/O buffers in use", |s| s.buffers.in_use),
+        ("shard_buffers_limit", "I/O buffers at most", |s| {
+            s.buffers.limit
         }),
         (
-            "shard_buffer_limit_bytes",
-            "Bytes of I/O buffers at most",
-            |s| s.buffers.limit,
+            "shard_operations",
+            "Operations on files and disks below under way",
+            |s| s.operations.in_use,
+        ),
+        (
+            "shard_operations_limit",
+            "Operations on files and disks below at most",
+            |s| s.operations.limit,
         ),
     ];
     for (name, help, read) in gauges {
@@ -235,8 +241,12 @@ mod tests {
                 wake_ups: 0,
                 in_flight: 2,
                 buffers: Usage {
-                    in_use: 4096,
-                    limit: 8192,
+                    in_use: 40,
+                    limit: 80,
+                },
+                operations: Usage {
+                    in_use: 3,
+                    limit: 257,
                 },
             }],
             limits: vec![Limit {
@@ -292,7 +302,9 @@ mod tests {
             "blockyard_devices{state=\"live\"} 1",
             "blockyard_limit{name=\"devices\"} 10",
             "blockyard_in_use{name=\"devices\"} 1",
-            "blockyard_shard_buffer_bytes{shard=\"3\"} 4096",
+            "blockyard_shard_buffers{shard=\"3\"} 40",
+            "blockyard_shard_operations{shard=\"3\"} 3",
+            "blockyard_shard_operations_limit{shard=\"3\"} 257",
             "blockyard_stop_done 2",
             "blockyard_uptime_seconds 60",
             "# TYPE blockyard_device_reads_total counter",

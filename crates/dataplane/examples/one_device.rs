@@ -20,6 +20,7 @@ use std::time::Duration;
 use block::holes::HoleMap;
 use block::{Access, Geometry, NullTarget, RawFeatures, RawTarget, Sectors, Target, Zeroing};
 use dataplane::{Counters, Dataplane, DataplaneConfig, DeviceKey, Part, ShardLimits, UblkQueue};
+use reactor::{NowModes, RingFile};
 use ublk::{
     CharDevice, Command, ControlLimits, ControlRing, DeviceInfo, DeviceParams, Features, NewDevice,
     OwnerStamp, TransferLimits,
@@ -117,10 +118,14 @@ fn attach(info: &DeviceInfo, target: Box<dyn Target>, files: Vec<OwnedFd>) -> Da
     let plane = Dataplane::start(config, Arc::new(|event| panic_on(&event))).unwrap();
     let char_device = Arc::new(CharDevice::open(&ublk::char_node(info.device)).unwrap());
     let queue = UblkQueue::map(char_device, block::QueueId(0), DEPTH, info.desc_bytes).unwrap();
+    let files = files.into_iter().map(|file| {
+        let modes = NowModes::probe(&file);
+        RingFile::data(file, modes)
+    });
     let part = Part {
         queues: vec![queue],
         target,
-        files,
+        files: files.collect(),
         counters: Arc::new(Counters::default()),
     };
     let (done, attached) = mpsc::channel();

@@ -130,6 +130,8 @@ pub struct ShardGauges {
     pub(crate) in_flight: Figure,
     pub(crate) buffers_in_use: Figure,
     pub(crate) buffers_max: Figure,
+    pub(crate) operations_in_kernel: Figure,
+    pub(crate) operations_max: Figure,
     pub(crate) wake_ups: Figure,
 }
 
@@ -156,6 +158,18 @@ impl ShardGauges {
     #[must_use]
     pub fn buffers_max(&self) -> u64 {
         self.buffers_max.value()
+    }
+
+    /// Operations on files that the kernel works on, as of the shard's last turn.
+    #[must_use]
+    pub fn operations_in_kernel(&self) -> u64 {
+        self.operations_in_kernel.value()
+    }
+
+    /// The most operations that the kernel may be given: those that all devices share, and one for each device.
+    #[must_use]
+    pub fn operations_max(&self) -> u64 {
+        self.operations_max.value()
     }
 
     /// How often the shard's thread came out of the kernel. An idle shard does not.

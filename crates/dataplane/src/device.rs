@@ -43,7 +43,10 @@ pub(crate) struct Device<Q, F> {
     pub(crate) steps_max: usize,
     /// Steps in flight that hold their file's lock for long.
     pub(crate) allocating: u32,
+    /// Buffers it holds.
     pub(crate) buffers: u32,
+    /// Operations it has in the kernel.
+    pub(crate) in_kernel: u32,
     pub(crate) counters: Arc<Counters>,
     pub(crate) drained: Vec<Done<()>>,
     pub(crate) released: Option<Done<Option<Released<Q, F>>>>,

@@ -13,6 +13,7 @@ mod admit;
 mod buffers;
 mod counters;
 mod device;
+mod in_kernel;
 mod lifecycle;
 pub mod message;
 mod plane;
@@ -24,6 +25,7 @@ mod transfer;
 mod ublk_queue;
 
 pub use counters::{Counters, CountersSnapshot, ShardGauges};
+pub use in_kernel::OperationLimits;
 pub use message::{Attachment, DeviceKey, Released, ShardEvent};
 pub use plane::{Dataplane, DataplaneConfig, Part, Placement};
 pub use port::QueuePort;

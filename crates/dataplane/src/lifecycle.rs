@@ -48,6 +48,13 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         {
             return false;
         }
+        if let Err(error) = self
+            .in_kernel
+            .provide(&mut self.ring, self.devices.len() + 1)
+        {
+            tracing::error!(%error, "no worker for another device");
+            return false;
+        }
         let tags: usize = queues.iter().map(|queue| usize::from(queue.depth())).sum();
         let steps_max = tags + STEPS_EXTRA;
         // All that the device's I/O will ever need, now: the I/O path does not allocate.
@@ -69,6 +76,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             steps_max,
             allocating: 0,
             buffers: 0,
+            in_kernel: 0,
             counters,
             drained: Vec::new(),
             released: None,
@@ -161,6 +169,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         }
         device.steps = 0;
         self.buffers.disown(&mut device.buffers);
+        self.in_kernel.disown(&mut device.in_kernel);
         let mut active = Vec::new();
         for queue in device.queues.iter().copied() {
             let ios = self.queues.get(queue as usize).map(|queue| &queue.ios);
@@ -220,8 +229,8 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         self.keys.remove(&device.key);
         self.steps_max = self.steps_max.saturating_sub(device.steps_max);
         debug_assert!(
-            device.buffers == 0,
-            "a device without requests holds no buffer"
+            device.buffers == 0 && device.in_kernel == 0,
+            "a device without requests holds no buffer and has no operation in the kernel"
         );
         self.run_list.retain(|queue| !device.queues.contains(queue));
         let queues = device

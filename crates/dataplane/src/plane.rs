@@ -1,6 +1,5 @@
 //! The control plane's handle: starts the shard threads, places devices on them, sends messages.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -55,7 +54,7 @@ pub struct Part {
     /// The content: one instance per shard.
     pub target: Box<dyn Target>,
     /// The files of the target.
-    pub files: Vec<OwnedFd>,
+    pub files: Vec<RingFile>,
     /// Where to count.
     pub counters: Arc<Counters>,
 }
@@ -157,7 +156,7 @@ impl Dataplane {
             key,
             queues,
             target,
-            files: files.into_iter().map(RingFile::probe).collect(),
+            files,
             counters,
         };
         self.send(shard, Message::Attach(attachment, done));

@@ -17,6 +17,7 @@ use slab::Slab;
 use crate::buffers::SharedBuffers;
 use crate::counters::ShardGauges;
 use crate::device::{Device, Queue, StepRun};
+use crate::in_kernel::{InKernel, OperationLimits};
 use crate::message::{DeviceKey, Message, ShardEvent};
 use crate::port::QueuePort;
 use crate::token::Owner;
@@ -38,6 +39,8 @@ pub struct ShardLimits {
     pub devices_max: u16,
     /// Buffers that all devices share, beside one small buffer per device.
     pub buffers: PoolLimits,
+    /// Operations in the kernel.
+    pub operations: OperationLimits,
 }
 
 impl Default for ShardLimits {
@@ -45,6 +48,7 @@ impl Default for ShardLimits {
         Self {
             devices_max: 16_384,
             buffers: PoolLimits::default(),
+            operations: OperationLimits::default(),
         }
     }
 }
@@ -71,6 +75,7 @@ pub struct Shard<R: Ring, Q: QueuePort<File = R::File>> {
     pub(crate) gauges: Arc<ShardGauges>,
     pub(crate) limits: ShardLimits,
     pub(crate) buffers: SharedBuffers,
+    pub(crate) in_kernel: InKernel,
     pub(crate) keys: HashMap<DeviceKey, u32>,
     pub(crate) devices: Slab<Device<Q, R::File>>,
     pub(crate) queues: Slab<Queue<Q>>,
@@ -79,7 +84,7 @@ pub struct Shard<R: Ring, Q: QueuePort<File = R::File>> {
     pub(crate) steps_max: usize,
     /// Queues with requests that can be started.
     pub(crate) run_list: VecDeque<u32>,
-    /// Steps that wait for a buffer, oldest first.
+    /// Steps that wait for a buffer or for operations to end, oldest first.
     pub(crate) waiting: VecDeque<u32>,
     pub(crate) plan: Plan,
     pub(crate) zeros: Box<[u8]>,
@@ -92,7 +97,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
     /// A shard on `ring`, driven by `mail`. `mail_file` is the mailbox's wake-up as the ring knows it.
     ///
     /// # Errors
-    /// When memory for buffers cannot be mapped.
+    /// When memory for buffers cannot be mapped, or the kernel refuses workers.
     pub fn new(
         ring: R,
         (mail, mail_file): (Receiver<Message<Q, R::File>>, R::File),
@@ -108,6 +113,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             gauges,
             limits,
             buffers: SharedBuffers::new(limits.buffers, limits.devices_max)?,
+            in_kernel: InKernel::new(limits.operations),
             keys: HashMap::new(),
             devices: Slab::new(),
             queues: Slab::new(),
@@ -120,6 +126,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             in_flight: 0,
             exit: false,
         };
+        shard.in_kernel.provide(&mut shard.ring, 0)?;
         shard.ring.push(
             Op::Poll {
                 file: &shard.mail_file,
@@ -149,6 +156,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         self.resume_waiting();
         self.start_requests();
         self.buffers.report(&self.gauges);
+        self.in_kernel.report(self.devices.len(), &self.gauges);
         self.gauges.in_flight.set(self.in_flight);
         Ok(if self.exit {
             Turn::Exit

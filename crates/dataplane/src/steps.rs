@@ -8,7 +8,7 @@ use crate::device::{IoRef, StepRun};
 use crate::port::QueuePort;
 use crate::shard::Shard;
 use crate::token::Owner;
-use crate::transfer::{Advance, Lane, Transfer};
+use crate::transfer::{Advance, Lane, Pushed, Transfer};
 
 /// How often in a row a step that made no progress (EINTR, EAGAIN) is tried again before it fails.
 const RETRIES_MAX: u8 = 16;
@@ -23,7 +23,7 @@ const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
 
 /// What became of a step.
 enum Progress {
-    /// It is on the ring or waits for a buffer.
+    /// It is on the ring, or waits for a buffer or for operations to end.
     Pending,
     /// It has ended.
     Ended(Status),
@@ -75,6 +75,12 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             let Some(mut lane) = self.lane(io) else {
                 return Progress::Ended(Status::Gone);
             };
+            if lane.in_kernel.is_full(lane.device.in_kernel) {
+                // It would most likely have to wait, and a write would be copied in vain.
+                let index = self.record_step(io, step);
+                self.waiting.push_back(index);
+                return Progress::Pending;
+            }
             return match lane.advance(&transfer, 0, None) {
                 Advance::Ended(status) => Progress::Ended(status),
                 later => {
@@ -121,6 +127,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         Some(Lane {
             ring: &mut self.ring,
             buffers: &mut self.buffers,
+            in_kernel: &mut self.in_kernel,
             device: self.devices.get_mut(io.device as usize)?,
             port: &self.queues.get(io.queue as usize)?.port,
             tag: io.tag,
@@ -152,7 +159,11 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
                 lane.push(transfer, done, buffer, token)
             });
         match pushed {
-            Ok(()) => Progress::Pending,
+            Ok(Pushed::OnRing) => Progress::Pending,
+            Ok(Pushed::MustWait) => {
+                self.waiting.push_back(index);
+                Progress::Pending
+            }
             Err(status) => {
                 debug_assert!(false, "a transfer that had its file a moment ago");
                 self.forget_step(index);
@@ -180,9 +191,9 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         Status::Ok
     }
 
-    /// Puts a step that moves no data on the ring.
+    /// Puts a step that moves no data on the ring, or lets it wait.
     fn push_plain(&mut self, index: u32, io: IoRef, step: &Step) -> Progress {
-        let Some(device) = self.devices.get(io.device as usize) else {
+        let Some(device) = self.devices.get_mut(io.device as usize) else {
             return Progress::Ended(Status::Gone);
         };
         let (file, mode, range) = match *step {
@@ -205,6 +216,10 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         let Some(file) = device.files.get(usize::from(file.0)) else {
             return Progress::Ended(Status::Io);
         };
+        if !self.in_kernel.try_begin(&mut device.in_kernel) {
+            self.waiting.push_back(index);
+            return Progress::Pending;
+        }
         let op = match range {
             None => Op::Sync { file },
             Some((offset, len)) => Op::Allocate {
@@ -226,12 +241,16 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         };
         let Some(io) = run.io else {
             // The request was answered without it; only now may the buffer be used again.
+            self.in_kernel.end_disowned();
             if let Some(buffer) = buffer {
                 self.buffers.drop_disowned(buffer);
             }
             self.steps.remove(index as usize);
             return;
         };
+        if let Some(device) = self.devices.get_mut(io.device as usize) {
+            self.in_kernel.end(&mut device.in_kernel);
+        }
         let is_retried = (result == -EINTR || result == -EAGAIN) && run.retries < RETRIES_MAX;
         if let Some(slot) = self.steps.get_mut(index as usize) {
             slot.retries = if is_retried { run.retries + 1 } else { 0 };
@@ -285,9 +304,11 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         self.go_on(index, transfer, advance)
     }
 
-    /// Gives buffers to the steps that wait for one, oldest first, as far as they go.
+    /// Goes on with the steps that wait, oldest first, as far as buffers and operations go.
     pub(crate) fn resume_waiting(&mut self) {
-        if !self.buffers.take_returned() {
+        // Both, or one would be remembered for a later turn.
+        let (returned, ended) = (self.buffers.take_returned(), self.in_kernel.take_ended());
+        if !returned && !ended {
             return;
         }
         for _ in 0..self.waiting.len() {
@@ -297,18 +318,29 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             let Some(run) = self.steps.get(index as usize).copied() else {
                 continue;
             };
-            let (Some(io), Some(transfer)) = (run.io, Transfer::of(&run.step)) else {
+            let Some(io) = run.io else {
                 self.steps.remove(index as usize);
                 continue;
             };
-            let Some(mut lane) = self.lane(io) else {
-                continue;
-            };
-            let advance = lane.advance(&transfer, run.done, None);
-            if let Progress::Ended(status) = self.go_on(index, &transfer, advance) {
+            if let Progress::Ended(status) = self.resume(index, io, &run) {
                 self.end_step(io, status);
             }
         }
+    }
+
+    fn resume(&mut self, index: u32, io: IoRef, run: &StepRun) -> Progress {
+        let Some(mut lane) = self.lane(io) else {
+            return Progress::Ended(Status::Gone);
+        };
+        if !lane.in_kernel.has_room(lane.device.in_kernel) {
+            self.waiting.push_back(index);
+            return Progress::Pending;
+        }
+        let Some(transfer) = Transfer::of(&run.step) else {
+            return self.push_plain(index, io, &run.step);
+        };
+        let advance = lane.advance(&transfer, run.done, None);
+        self.go_on(index, &transfer, advance)
     }
 }
 

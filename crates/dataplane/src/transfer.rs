@@ -10,6 +10,7 @@ use reactor::{Op, Ring, Token, WriteMode};
 
 use crate::buffers::SharedBuffers;
 use crate::device::Device;
+use crate::in_kernel::InKernel;
 use crate::port::QueuePort;
 
 /// Which way data goes.
@@ -38,10 +39,19 @@ pub(crate) enum Advance {
     NoBuffer { done: u32 },
 }
 
+/// What became of a piece that goes by the ring.
+pub(crate) enum Pushed {
+    /// Its operation is on the ring.
+    OnRing,
+    /// The device has too many operations in the kernel; the piece's buffer went back.
+    MustWait,
+}
+
 /// What a transfer touches beside its step.
 pub(crate) struct Lane<'a, R: Ring, Q: QueuePort<File = R::File>> {
     pub(crate) ring: &'a mut R,
     pub(crate) buffers: &'a mut SharedBuffers,
+    pub(crate) in_kernel: &'a mut InKernel,
     pub(crate) device: &'a mut Device<Q, R::File>,
     pub(crate) port: &'a Q,
     pub(crate) tag: Tag,
@@ -195,14 +205,18 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Lane<'_, R, Q> {
         Ok(self.ring.try_write(file, transfer.file_offset(done), bytes))
     }
 
-    /// Puts the piece after `done` bytes on the ring.
+    /// Puts the piece after `done` bytes on the ring, if the device may have one more operation there.
     pub(crate) fn push(
         &mut self,
         transfer: &Transfer,
         done: u32,
         buffer: Buffer,
         token: Token,
-    ) -> Result<(), Status> {
+    ) -> Result<Pushed, Status> {
+        if !self.in_kernel.try_begin(&mut self.device.in_kernel) {
+            self.buffers.give_back(&mut self.device.buffers, buffer);
+            return Ok(Pushed::MustWait);
+        }
         let len_bytes = transfer.piece(done, &buffer);
         let offset_bytes = transfer.file_offset(done);
         let file = file_of(self.device, transfer)?;
@@ -225,7 +239,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Lane<'_, R, Q> {
             },
         };
         self.ring.push(op, token);
-        Ok(())
+        Ok(Pushed::OnRing)
     }
 }
 

@@ -50,6 +50,15 @@ impl Error {
         }
     }
 
+    pub(crate) const fn workers(source: io::Error) -> Self {
+        Self {
+            kind: ErrorKind::Setup,
+            op: "io_uring_register of worker threads",
+            advice: "check `ulimit -u` and the task limit of the service",
+            source,
+        }
+    }
+
     pub(crate) const fn memory(source: io::Error) -> Self {
         Self {
             kind: ErrorKind::Memory,

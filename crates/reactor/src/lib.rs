@@ -14,6 +14,6 @@ mod sys;
 pub mod uring;
 
 pub use error::{Error, ErrorKind};
-pub use file::{NowMode, RingFile};
+pub use file::{NowMode, NowModes, RingFile};
 pub use op::{Completion, Op, Token, WriteMode};
 pub use ring::{Ring, Wait};

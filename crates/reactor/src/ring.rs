@@ -43,6 +43,13 @@ pub trait Ring {
         None
     }
 
+    /// Makes sure that `operations` which block below can be under way at once without delaying any other. Only ever more:
+    /// a smaller number changes nothing. A system call, not for every operation.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn allow_blocking(&mut self, operations: u32) -> Result<(), Error>;
+
     /// Operations pushed and not yet completed that hold a buffer.
     fn buffers_in_flight(&self) -> usize;
 }

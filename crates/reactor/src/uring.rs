@@ -18,6 +18,11 @@ use crate::sys::entries;
 /// The top bit of `user_data` marks operations whose buffer and token are in the table.
 const OWNS_BUFFER: u64 = 1 << 63;
 
+/// Workers are allowed so many at a time, to ask the kernel seldom.
+const WORKERS_STEP: u32 = 64;
+/// Workers for operations on what is neither a file nor a disk, such as pipes.
+const WORKERS_FOR_OTHERS_MAX: u32 = 16;
+
 /// Sizes of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UringLimits {
@@ -28,8 +33,6 @@ pub struct UringLimits {
     /// Operations with a buffer that can be in flight; at least the buffers of the pool. Costs memory only as far as it is
     /// used.
     pub buffers_in_flight_max: u32,
-    /// Worker threads that the kernel may start for operations that would block, per ring.
-    pub blocking_workers_max: u32,
 }
 
 impl Default for UringLimits {
@@ -39,8 +42,6 @@ impl Default for UringLimits {
             completions: 4096,
             // Above the pool of a shard: its shared buffers and one for each of 16,384 devices.
             buffers_in_flight_max: 1 << 15,
-            // Enough to keep a disk busy with fsync and fallocate, few enough to count as a constant.
-            blocking_workers_max: 16,
         }
     }
 }
@@ -57,6 +58,8 @@ pub struct Uring {
     free: Vec<u32>,
     /// Entries that found the submission queue full, oldest first.
     backlog: VecDeque<squeue::Entry>,
+    /// Worker threads that the kernel may start for operations on files and disks that block.
+    workers_max: u32,
 }
 
 impl std::fmt::Debug for Uring {
@@ -82,10 +85,6 @@ impl Uring {
             .dontfork()
             .build(limits.submissions)
             .map_err(Error::setup)?;
-        let mut workers = [limits.blocking_workers_max, limits.blocking_workers_max];
-        ring.submitter()
-            .register_iowq_max_workers(&mut workers)
-            .map_err(Error::setup)?;
         let slots = usize::try_from(limits.buffers_in_flight_max).unwrap_or(0);
         let backlog = VecDeque::with_capacity(usize::try_from(limits.completions).unwrap_or(0));
         Ok(Self {
@@ -93,6 +92,7 @@ impl Uring {
             owned: Vec::with_capacity(slots),
             free: Vec::with_capacity(slots),
             backlog,
+            workers_max: 0,
         })
     }
 
@@ -208,6 +208,20 @@ impl Ring for Uring {
 
     fn try_write(&mut self, file: &RingFile, offset_bytes: u64, bytes: &[u8]) -> Option<u32> {
         file.try_write(offset_bytes, bytes)
+    }
+
+    fn allow_blocking(&mut self, operations: u32) -> Result<(), Error> {
+        if operations <= self.workers_max {
+            return Ok(());
+        }
+        let wanted = operations.next_multiple_of(WORKERS_STEP);
+        let mut workers = [wanted, WORKERS_FOR_OTHERS_MAX];
+        self.ring
+            .submitter()
+            .register_iowq_max_workers(&mut workers)
+            .map_err(Error::workers)?;
+        self.workers_max = wanted;
+        Ok(())
     }
 
     fn buffers_in_flight(&self) -> usize {

@@ -67,6 +67,9 @@ pub(crate) struct Kernel {
     poll: Option<Token>,
     ready: VecDeque<Completion>,
     buffers: usize,
+    /// Operations on disks under way, and how many may block without delaying others.
+    operations: u32,
+    operations_max: u32,
 }
 
 impl Kernel {
@@ -88,6 +91,8 @@ impl Kernel {
             poll: None,
             ready: VecDeque::new(),
             buffers: 0,
+            operations: 0,
+            operations_max: 0,
         }
     }
 
@@ -138,6 +143,12 @@ impl Kernel {
             ),
         };
         self.buffers += usize::from(buffer.is_some());
+        self.operations += 1;
+        if self.operations > self.operations_max {
+            let (operations, max) = (self.operations, self.operations_max);
+            self.journal
+                .violate(|| format!("{operations} operations where {max} may block"));
+        }
         if let Node::Disk(opened) = &*file.0 {
             opened.watch.on_begin(action.allocations());
         }
@@ -217,6 +228,10 @@ impl Kernel {
         let result = u64::from(completion.result.cast_unsigned());
         self.journal.record([self.now, completion.token.0, result]);
         Some(completion)
+    }
+
+    pub(crate) fn allow_blocking(&mut self, operations: u32) {
+        self.operations_max = self.operations_max.max(operations);
     }
 
     pub(crate) const fn buffers_in_flight(&self) -> usize {
@@ -310,6 +325,7 @@ impl Kernel {
                 }
                 Event::Disk(mut operation) => {
                     operation.perform(&self.faults, &mut self.rng, &mut self.driver);
+                    self.operations -= 1;
                     if let Some(opened) = operation.opened() {
                         opened.watch.on_end(operation.action.allocations());
                     }

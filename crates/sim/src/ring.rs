@@ -44,6 +44,11 @@ impl Ring for SimRing {
         self.0.borrow_mut().poll_completion()
     }
 
+    fn allow_blocking(&mut self, operations: u32) -> Result<(), Error> {
+        self.0.borrow_mut().allow_blocking(operations);
+        Ok(())
+    }
+
     fn buffers_in_flight(&self) -> usize {
         self.0.borrow().buffers_in_flight()
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
 use dataplane::message::Message;
-use dataplane::{Shard, ShardGauges, ShardLimits};
+use dataplane::{OperationLimits, Shard, ShardGauges, ShardLimits};
 use fastrand::Rng;
 use reactor::buffer::PoolLimits;
 use reactor::mailbox::{self, Sender};
@@ -95,8 +95,12 @@ impl World {
         let (notify, notices) = mpsc::channel();
         let (mail, receiver) = mailbox::channel().map_err(|error| error.to_string())?;
         let gauges = Arc::new(ShardGauges::default());
-        // Few buffers, so that steps have to wait for them.
+        // Few buffers and operations, so that steps have to wait for them.
         let buffers = PoolLimits([rng.u16(0..6), rng.u16(0..3), rng.u16(0..2)]);
+        let operations = OperationLimits {
+            per_device: rng.u32(1..8),
+            shared: rng.u32(0..8),
+        };
         let devices_max = u16::try_from(slots.len()).unwrap_or(u16::MAX);
         let events = notify.clone();
         let shard = Shard::new(
@@ -108,6 +112,7 @@ impl World {
             ShardLimits {
                 devices_max,
                 buffers,
+                operations,
             },
         )
         .map_err(|error| error.to_string())?;
@@ -254,11 +259,12 @@ impl World {
         let leaks = (
             in_flight,
             self.gauges.buffers_in_use(),
+            self.gauges.operations_in_kernel(),
             self.gauges.devices(),
         );
-        if leaks != (0, 0, 0) {
+        if leaks != (0, 0, 0, 0) {
             return Err(format!(
-                "left over: (buffers in the ring, buffers, devices) {leaks:?}"
+                "left over: (buffers in the ring, buffers, operations, devices) {leaks:?}"
             ));
         }
         for slot in &mut self.slots {

@@ -16,7 +16,9 @@ use block::{
     Access, Geometry, NullTarget, QueueId, RawFeatures, RawTarget, Sectors, Target, Zeroing,
 };
 use dataplane::message::Message;
-use dataplane::{Attachment, Counters, DeviceKey, Shard, ShardGauges, ShardLimits};
+use dataplane::{
+    Attachment, Counters, DeviceKey, OperationLimits, Shard, ShardGauges, ShardLimits,
+};
 use reactor::buffer::PoolLimits;
 use reactor::mailbox::{self, Sender};
 use sim::{ClientOp, DeviceIndex, Faults, SimDisk, SimFile, SimHost, SimQueue, SimRing};
@@ -217,6 +219,7 @@ fn a_device_that_uses_up_the_buffers_leaves_a_quiet_one_its_own() {
     let limits = ShardLimits {
         devices_max: 2,
         buffers: PoolLimits([4, 1, 1]),
+        ..ShardLimits::default()
     };
     let mut scene = Scene::new(Faults::NONE, limits);
     let target = scene.raw();
@@ -233,17 +236,23 @@ fn while_every_operation_of_one_device_hangs_the_others_are_served() {
         hang: 10_000,
         ..Faults::NONE
     };
+    let few = OperationLimits {
+        per_device: 3,
+        shared: 2,
+    };
     // As few buffers as there can be, and some large ones: a device that gives a large one back needs a small one next.
-    for buffers in [
-        PoolLimits([0, 0, 0]),
-        PoolLimits([0, 1, 1]),
-        PoolLimits([3, 2, 1]),
+    for (buffers, operations) in [
+        (PoolLimits([0, 0, 0]), OperationLimits::default()),
+        (PoolLimits([0, 1, 1]), OperationLimits::default()),
+        (PoolLimits([3, 2, 1]), few),
+        (PoolLimits([40, 2, 1]), few),
     ] {
         let mut scene = Scene::new(
             faults,
             ShardLimits {
                 devices_max: 3,
                 buffers,
+                operations,
             },
         );
         let target = scene.raw();
@@ -306,6 +315,7 @@ fn what_still_hangs_of_released_devices_never_leaves_a_new_one_without_a_buffer(
             ShardLimits {
                 devices_max: 3,
                 buffers,
+                ..ShardLimits::default()
             },
         );
         // Each leaves what it can get, until the shard refuses to promise anything to another device.

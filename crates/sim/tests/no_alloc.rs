@@ -22,7 +22,9 @@ use block::{
 };
 use block::{Target, Zeroing};
 use dataplane::message::Message;
-use dataplane::{Attachment, Counters, DeviceKey, QueuePort, Shard, ShardGauges, ShardLimits};
+use dataplane::{
+    Attachment, Counters, DeviceKey, OperationLimits, QueuePort, Shard, ShardGauges, ShardLimits,
+};
 use reactor::buffer::PoolLimits;
 use reactor::{Completion, Error, Op, Ring, Token, Wait, mailbox};
 use sim::{ClientOp, DeviceIndex, Faults, SimDisk, SimFile, SimHost, SimQueue, SimRing};
@@ -93,6 +95,10 @@ impl Ring for QuietRing {
 
     fn poll_completion(&mut self) -> Option<Completion> {
         counting(false, || self.0.poll_completion())
+    }
+
+    fn allow_blocking(&mut self, operations: u32) -> Result<(), Error> {
+        self.0.allow_blocking(operations)
     }
 
     fn buffers_in_flight(&self) -> usize {
@@ -177,6 +183,10 @@ fn allocations(devices: usize, buffers: PoolLimits, requests: u64) -> u64 {
     let limits = ShardLimits {
         devices_max: u16::try_from(devices).unwrap(),
         buffers,
+        operations: OperationLimits {
+            per_device: 8,
+            shared: 16,
+        },
     };
     let gauges = Arc::new(ShardGauges::default());
     let ring = QuietRing(host.ring());

@@ -121,11 +121,11 @@ pub struct DeviceStats {
 /// A step of a device's life cycle that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Failure {
-    /// The step.
+    /// The step; `serve` for a live device that has to be removed.
     pub step: String,
     /// One line on what failed.
     pub error: String,
-    /// How long the step took until it failed, in milliseconds.
+    /// How long the step took until it failed, in milliseconds; 0 for `serve`.
     pub elapsed_ms: u64,
 }
 

@@ -77,6 +77,9 @@ pub struct Shard {
     pub wake_ups: u64,
     /// I/O buffers, by number.
     pub buffers: Usage,
+    /// Operations on files and disks below that the kernel works on, by number. At the limit a device has one at a time.
+    #[serde(default)]
+    pub operations: Usage,
 }
 
 /// How much of something bounded is in use.

@@ -208,6 +208,7 @@ impl Service for Memory {
                     in_use: 0,
                     limit: 1 << 20,
                 },
+                operations: Usage::default(),
             }],
             limits: Vec::new(),
             devices: DeviceCounts {

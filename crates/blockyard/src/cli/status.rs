@@ -1,6 +1,6 @@
 //! `blockyard status`.
 
-use api::v1::{ByteSize, Problem, Status, StopProgress};
+use api::v1::{Problem, Status, StopProgress};
 
 use super::{Daemon, table};
 use crate::output::{self, Format};
@@ -36,15 +36,17 @@ fn description(status: &Status) -> String {
         ),
     ];
     rows.extend(status.shards.iter().map(|shard| {
-        let (in_use, limit) = (
-            ByteSize(shard.buffers.in_use),
-            ByteSize(shard.buffers.limit),
-        );
+        let (buffers, operations) = (shard.buffers, shard.operations);
         row(
             &format!("shard {}", shard.index),
             format!(
-                "{} devices, {} in flight, buffers {in_use} of {limit}",
-                shard.devices, shard.in_flight
+                "{} devices, {} in flight, {} of {} buffers, {} of {} operations below",
+                shard.devices,
+                shard.in_flight,
+                buffers.in_use,
+                buffers.limit,
+                operations.in_use,
+                operations.limit
             ),
         )
     }));

@@ -6,7 +6,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use block::{
     Access, ByteLen, ByteOffset, Geometry, NullTarget, RawFeatures, RawTarget, SECTOR_BYTES,
     Sectors, Target, Zeroing,
 };
+use reactor::{NowModes, RingFile};
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
 
@@ -84,6 +84,7 @@ struct RawFile {
     file: File,
     holes: Arc<HoleMap>,
     features: RawFeatures,
+    modes: NowModes,
 }
 
 impl Backing {
@@ -111,6 +112,7 @@ impl Backing {
         } else {
             map_holes(&file, size)
         };
+        let modes = NowModes::probe(&file);
         let geometry = Geometry {
             size,
             access,
@@ -125,6 +127,7 @@ impl Backing {
                 file,
                 holes: Arc::new(holes),
                 features,
+                modes,
             }),
         })
     }
@@ -134,8 +137,8 @@ impl Backing {
         self.geometry
     }
 
-    /// One instance of the target, for one shard, with its files.
-    pub(crate) fn instance(&self) -> io::Result<(Box<dyn Target>, Vec<OwnedFd>)> {
+    /// One instance of the target, for one shard, with its files. Does not wait for the file system.
+    pub(crate) fn instance(&self) -> io::Result<(Box<dyn Target>, Vec<RingFile>)> {
         let Some(raw) = &self.file else {
             return Ok((
                 Box::new(NullTarget::new(self.geometry.size, self.geometry.access)),
@@ -143,7 +146,8 @@ impl Backing {
             ));
         };
         let target = RawTarget::new(self.geometry, raw.features, Arc::clone(&raw.holes));
-        Ok((Box::new(target), vec![raw.file.try_clone()?.into()]))
+        let file = RingFile::data(raw.file.try_clone()?.into(), raw.modes);
+        Ok((Box::new(target), vec![file]))
     }
 }
 

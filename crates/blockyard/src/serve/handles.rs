@@ -22,6 +22,8 @@ pub(crate) struct Handles {
     pub(crate) placement: Option<Arc<Placement>>,
     /// Shards on which a part is attached, or may be.
     pub(crate) attached: Vec<usize>,
+    /// Why it cannot be served in full any more.
+    pub(crate) fault: Option<String>,
     /// Where each shard counts.
     pub(crate) counters: Vec<Arc<Counters>>,
 }
@@ -59,17 +61,43 @@ impl HandleTable {
         (total, handles.attached.clone())
     }
 
-    /// The name of a device, for the log; empty when it is gone.
-    pub(crate) fn name(&self, key: DeviceKey) -> String {
-        self.lock()
-            .get(&key)
-            .and_then(|handles| handles.name.as_ref())
-            .map(ToString::to_string)
-            .unwrap_or_default()
+    /// Remembers the first reason why a device cannot be served in full; returns its name, empty when it is gone.
+    pub(crate) fn fail(&self, key: DeviceKey, reason: &str) -> String {
+        let mut table = self.lock();
+        let Some(handles) = table.get_mut(&key) else {
+            return String::new();
+        };
+        handles.fault.get_or_insert_with(|| reason.to_owned());
+        let name = handles.name.as_ref();
+        name.map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// What [`HandleTable::fail`] remembers.
+    pub(crate) fn fault(&self, key: DeviceKey) -> Option<String> {
+        self.lock().get(&key)?.fault.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<DeviceKey, Handles>> {
         // Every change is a single assignment: a panic in between leaves nothing half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_fault_stays_and_a_device_that_is_gone_has_none() {
+        let table = HandleTable::default();
+        let (there, gone) = (DeviceKey(1), DeviceKey(2));
+        table.with(there, |handles| handles.name = "web".parse().ok());
+        assert_eq!(table.fail(there, "tag 3 was refused"), "web");
+        assert_eq!(table.fail(there, "tag 4 was refused"), "web");
+        assert_eq!(table.fault(there).as_deref(), Some("tag 3 was refused"));
+        assert_eq!(
+            (table.fail(gone, "late"), table.fault(gone)),
+            (String::new(), None)
+        );
     }
 }

@@ -32,7 +32,7 @@ use api::v1::Problem;
 use dataplane::{Dataplane, DataplaneConfig, ShardEvent, ShardLimits};
 use manager::{Inventory, Manager, Report, TeardownOrder};
 use reactor::uring::UringLimits;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use ublk::{ControlLimits, ControlRing};
 
 use crate::config::{ServeArgs, Settings};
@@ -49,7 +49,9 @@ const LINKS: &str = "/dev/blockyard";
 /// Threads of the control plane's runtime. It only waits and passes on; the work is elsewhere.
 const RUNTIME_THREADS: usize = 2;
 /// Threads for calls that may block: opening files, closing char devices. More wait for their turn.
-const BLOCKING_THREADS_MAX: usize = 32;
+const BLOCKING_THREADS_MAX: usize = 64;
+/// Those of them that may open files: a file system that hangs at every open leaves the others for devices that go.
+const OPENS_MAX: usize = 32;
 /// How long the end of the process waits for calls that block.
 const RUNTIME_END: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -97,6 +99,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
         plane,
         links,
         handles: HandleTable::default(),
+        opens: Arc::new(Semaphore::new(OPENS_MAX)),
     });
     let parts = Parts {
         settings,
@@ -204,11 +207,11 @@ async fn log_shard_events(mut events: mpsc::UnboundedReceiver<ShardEvent>, drive
     while let Some(event) = events.recv().await {
         match event {
             ShardEvent::TargetPanicked { key, message } => {
-                let name = driver.handles.name(manager::DeviceKey(key.0));
+                let name = driver.handles.fail(manager::DeviceKey(key.0), &message);
                 tracing::error!(device = %name, err = %message, "the device's target panicked; it answers every request with EIO until it is removed");
             }
             ShardEvent::ProtocolFault { key, detail } => {
-                let name = driver.handles.name(manager::DeviceKey(key.0));
+                let name = driver.handles.fail(manager::DeviceKey(key.0), &detail);
                 tracing::error!(device = %name, err = %detail, "the kernel refused a command of the device; remove the device");
             }
         }

@@ -33,6 +33,7 @@ impl Daemon {
     fn device(&self, view: &DeviceView) -> Device {
         let (figures, shards) = self.driver.handles.figures(view.key);
         let request = view.request.as_deref();
+        let fault = || self.driver.handles.fault(view.key).map(while_served);
         Device {
             name: view.name.to_string(),
             spec: request
@@ -58,7 +59,7 @@ impl Daemon {
                 .collect(),
             created_at: None,
             stats: stats(figures),
-            failure: view.failures.first().map(failure),
+            failure: view.failures.first().map(failure).or_else(fault),
         }
     }
 
@@ -86,6 +87,10 @@ impl Daemon {
                 buffers: Usage {
                     in_use: gauges.buffers_in_use(),
                     limit: gauges.buffers_max(),
+                },
+                operations: Usage {
+                    in_use: gauges.operations_in_kernel(),
+                    limit: gauges.operations_max(),
                 },
             })
             .collect()
@@ -285,6 +290,15 @@ fn failure(failure: &StepFailure) -> Failure {
         step: failure.step.name().into(),
         error: failure.fault.to_string(),
         elapsed_ms: millis(failure.elapsed),
+    }
+}
+
+/// A device that is live and cannot be served in full any more.
+fn while_served(error: String) -> Failure {
+    Failure {
+        step: "serve".into(),
+        error,
+        elapsed_ms: 0,
     }
 }
 

@@ -15,7 +15,7 @@ use manager::{
     Command, CreateRequest, DeviceKey, DeviceName, Fault, FaultKind, Instance, Output, Spec, Stamp,
     StepOrder,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use ublk::{CharDevice, DeviceParams, Features, NewDevice, OwnerStamp, TransferLimits};
 
 use super::backing::{Backing, BackingError};
@@ -39,6 +39,8 @@ pub(crate) struct Driver {
     pub(crate) plane: Dataplane,
     pub(crate) links: Links,
     pub(crate) handles: HandleTable,
+    /// How many files may be opened at once.
+    pub(crate) opens: Arc<Semaphore>,
 }
 
 impl Driver {
@@ -87,7 +89,13 @@ impl Driver {
         request: &Arc<CreateRequest>,
     ) -> Result<Output, Fault> {
         let (request, name) = (Arc::clone(request), request.name().clone());
-        let backing = blocking(move || open_backing(&request)).await??;
+        let permit = Arc::clone(&self.opens).acquire_owned().await;
+        let backing = blocking(move || {
+            // For as long as the call takes, also when nobody waits for it any more.
+            let _permit = permit;
+            open_backing(&request)
+        })
+        .await??;
         let geometry = backing.geometry();
         self.handles.with(key, |handles| {
             handles.name = Some(name);

@@ -80,6 +80,13 @@ fn two_daemons_leave_each_other_alone() {
             "dd if=/dev/zero of={} bs=1M count=8 oflag=direct conv=fsync status=none",
             device.display()
         ));
+        // Nor can it take the name, and with it the link.
+        let line = second
+            .client(&["create", "first", "null:1M"])
+            .refused(4, &["/dev/blockyard/first", "another daemon"]);
+        println!("{line}");
+        assert_eq!(second.names(), ["second"]);
+        assert_eq!(fs::read_link("/dev/blockyard/first").unwrap(), device);
         second.ok(&["remove", "--all"]);
         assert_eq!(second.terminate().code, Some(0));
         assert_eq!(first.names(), ["first"]);

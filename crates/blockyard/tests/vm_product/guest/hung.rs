@@ -14,7 +14,7 @@ pub(crate) enum Hang {
     FrozenFileSystem,
 }
 
-/// Something to serve, of 64 MiB. Works until [`HungStore::hang`].
+/// Something to serve, of 64 MiB. Works until [`HungStore::hang`], and again afterwards.
 pub(crate) struct HungStore {
     hang: Hang,
     directory: PathBuf,
@@ -78,38 +78,50 @@ impl HungStore {
         words.split(' ').map(str::to_owned).collect()
     }
 
-    /// From now on I/O does not come back.
-    pub(crate) fn hang(&self) {
-        self.switch("dmsetup suspend --noflush --nolockfs hung", "fsfreeze -f");
-    }
-
-    /// Lets I/O go.
-    pub(crate) fn let_go(&self) {
-        self.switch("dmsetup resume hung", "fsfreeze -u");
-    }
-
-    fn switch(&self, device: &str, file_system: &str) {
+    /// From now on I/O does not come back, until the value is dropped.
+    #[must_use]
+    pub(crate) fn hang(&self) -> Hanging<'_> {
+        let frozen = self.directory.join("frozen");
         match self.hang {
-            Hang::SuspendedDevice => sh(&format!("export DM_DISABLE_UDEV=1; {device}")),
-            Hang::FrozenFileSystem => sh(&format!(
-                "{file_system} {}/frozen",
-                self.directory.display()
-            )),
+            Hang::SuspendedDevice => succeeds(&[
+                "env",
+                "DM_DISABLE_UDEV=1",
+                "dmsetup",
+                "suspend",
+                "--noflush",
+                "--nolockfs",
+                "hung",
+            ]),
+            Hang::FrozenFileSystem => succeeds(&["fsfreeze", "-f", frozen.to_str().unwrap()]),
+        };
+        Hanging(self)
+    }
+}
+
+/// Dropped before its daemon, also by a test that fails: the kernel does not let go of a process whose I/O hangs.
+pub(crate) struct Hanging<'a>(&'a HungStore);
+
+impl Drop for Hanging<'_> {
+    fn drop(&mut self) {
+        let frozen = self.0.directory.join("frozen");
+        match self.0.hang {
+            Hang::SuspendedDevice => {
+                run(&["env", "DM_DISABLE_UDEV=1", "dmsetup", "resume", "hung"])
+            }
+            Hang::FrozenFileSystem => run(&["fsfreeze", "-u", frozen.to_str().unwrap_or_default()]),
         };
     }
 }
 
 impl Drop for HungStore {
     fn drop(&mut self) {
-        // Let go first: a failed test must not leave a hang behind. It fails where that was done already.
+        // Errors leave a loop device in a machine that is about to end.
         match self.hang {
             Hang::SuspendedDevice => {
-                run(&["dmsetup", "resume", "hung"]);
                 run(&["dmsetup", "remove", "--retry", "--noudevsync", "hung"]);
             }
             Hang::FrozenFileSystem => {
                 let mnt = self.directory.join("frozen");
-                run(&["fsfreeze", "-u", mnt.to_str().unwrap_or_default()]);
                 run(&["umount", mnt.to_str().unwrap_or_default()]);
             }
         }

@@ -11,7 +11,7 @@ mod tools;
 use std::sync::{Mutex, PoisonError};
 
 pub(crate) use daemon::{Daemon, Ended, Setup, binary};
-pub(crate) use hung::{Hang, HungStore};
+pub(crate) use hung::{Hang, Hanging, HungStore};
 pub(crate) use leftovers::{KernelExpects, Leftovers, char_devices};
 pub(crate) use load::{DirectIo, Load};
 pub(crate) use patience::{LIMIT, eventually, poll_until};
