@@ -61,7 +61,7 @@ const RUNTIME_END: std::time::Duration = std::time::Duration::from_secs(1);
 pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
     let settings = Settings::load(args)?;
     logging::start(settings.logs);
-    file_limit::raise(settings.devices_max);
+    let file_shortage = file_limit::raise(settings.devices_max);
     let started = clock::now();
     let control = ControlRing::open(Path::new(ublk::CONTROL_NODE), ControlLimits::default())
         .map_err(|error| problems::kernel(&error))?;
@@ -106,6 +106,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
         socket,
         started,
         shard_events,
+        file_shortage,
     };
     let result = runtime.block_on(serve(parts));
     runtime.shutdown_timeout(RUNTIME_END);
@@ -120,6 +121,7 @@ struct Parts {
     socket: BoundSocket,
     started: std::time::Instant,
     shard_events: mpsc::UnboundedReceiver<ShardEvent>,
+    file_shortage: Option<file_limit::Shortage>,
 }
 
 async fn serve(parts: Parts) -> Result<(), Problem> {
@@ -131,6 +133,7 @@ async fn serve(parts: Parts) -> Result<(), Problem> {
         socket,
         started,
         shard_events,
+        file_shortage,
     } = parts;
     let devices = driver
         .kernel
@@ -157,6 +160,9 @@ async fn serve(parts: Parts) -> Result<(), Problem> {
         started,
         findings,
     };
+    if let Some(shortage) = file_shortage {
+        shortage.warn();
+    }
     tracing::info!(socket = %settings.socket.display(), shards = settings.shards, "ready");
     let (report_in, report_out) = tokio::sync::oneshot::channel();
     let ended = async move {
