@@ -63,7 +63,7 @@ const RUNTIME_END: std::time::Duration = std::time::Duration::from_secs(1);
 pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
     let settings = Settings::load(args)?;
     logging::start(settings.logs);
-    file_limit::raise(settings.devices_max);
+    let file_shortage = file_limit::raise(settings.devices_max);
     let started = clock::now();
     let control = ControlRing::open(Path::new(ublk::CONTROL_NODE), ControlLimits::default())
         .map_err(|error| problems::kernel(&error))?;
@@ -109,6 +109,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
         socket,
         started,
         shard_events,
+        file_shortage,
     };
     let result = runtime.block_on(serve(parts));
     runtime.shutdown_timeout(RUNTIME_END);
@@ -123,6 +124,7 @@ struct Parts {
     socket: BoundSocket,
     started: std::time::Instant,
     shard_events: mpsc::UnboundedReceiver<ShardEvent>,
+    file_shortage: Option<file_limit::Shortage>,
 }
 
 async fn serve(parts: Parts) -> Result<(), Problem> {
@@ -134,6 +136,7 @@ async fn serve(parts: Parts) -> Result<(), Problem> {
         socket,
         started,
         shard_events,
+        file_shortage,
     } = parts;
     let devices = driver
         .kernel
@@ -160,6 +163,9 @@ async fn serve(parts: Parts) -> Result<(), Problem> {
         started,
         findings,
     };
+    if let Some(shortage) = file_shortage {
+        shortage.warn();
+    }
     tracing::info!(socket = %settings.socket.display(), shards = settings.shards, "ready");
     let (report_in, report_out) = tokio::sync::oneshot::channel();
     let ended = async move {

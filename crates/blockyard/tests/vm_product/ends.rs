@@ -47,31 +47,19 @@ fn three_hundred_devices_come_and_go_with_the_same_threads() {
         let daemon = Setup::with_arguments(&["--shards", "2"]).start();
         let create = |from: usize, to: usize| {
             daemon.create_many(from, to, &json!({"spec": "null:1M"}));
-            daemon.thread_names()
+            daemon.threads_by_name()
         };
         let few = create(1, FEW);
         let clock = Deadline::after(LIMIT);
         let many = create(FEW + 1, MANY);
         println!(
             "{} threads at {FEW} devices, {} at {MANY}, {:?} between",
-            few.len(),
-            many.len(),
+            few.count(),
+            many.count(),
             clock.elapsed()
         );
-        // Shards, control ring, journal and the main thread are as many as before; those that do what may block come and go
-        // as they are needed, up to their limits: the runtime's (2 + 64) and the kernel's workers (64 for control
-        // commands, 16 for each of the 2 shards).
-        let lasting = |names: &[String]| {
-            let passing =
-                |name: &&String| !name.starts_with("control") && !name.starts_with("iou-");
-            let mut names: Vec<_> = names.iter().filter(passing).cloned().collect();
-            names.sort();
-            names
-        };
-        assert_eq!(lasting(&few), lasting(&many));
-        let of = |prefix: &str| many.iter().filter(|name| name.starts_with(prefix)).count();
-        assert!(of("control") <= 66, "{many:?}");
-        assert!(of("iou-") <= 96, "{many:?}");
+        assert_eq!(few.lasting(), many.lasting());
+        many.assert_within_limits();
         assert!(char_devices().len() >= before + MANY);
         let ended = daemon.terminate();
         println!(

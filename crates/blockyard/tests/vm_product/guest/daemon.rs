@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use testvm::{Child, Deadline, Waited};
 
 use super::patience::{LIMIT, eventually};
+use super::threads::Threads;
 use super::tools::Ran;
 
 /// Requests at once, where many are made.
@@ -285,12 +286,13 @@ impl Daemon {
     }
 
     /// What its threads are called now. One that ends meanwhile is left out.
-    pub(crate) fn thread_names(&self) -> Vec<String> {
+    pub(crate) fn threads_by_name(&self) -> Threads {
         let name = |task: u32| fs::read_to_string(format!("/proc/{}/task/{task}/comm", self.pid()));
-        self.threads()
+        let names = self
+            .threads()
             .into_iter()
-            .filter_map(|task| name(task).ok())
-            .collect()
+            .filter_map(|task| name(task).ok());
+        Threads::new(names.collect())
     }
 
     /// Sends a signal.

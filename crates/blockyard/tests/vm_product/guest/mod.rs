@@ -6,6 +6,7 @@ mod leftovers;
 mod load;
 mod patience;
 mod pattern;
+mod threads;
 mod tools;
 
 use std::sync::{Mutex, PoisonError};
