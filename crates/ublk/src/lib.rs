@@ -54,7 +54,7 @@ pub use features::Features;
 pub use io_command::{IoCommand, commit_result};
 pub use kernel::{KernelRelease, ReleaseError};
 pub use params::{DeviceNumbers, DeviceParams, DiscardLimits, ParamsError, TransferLimits};
-pub use probe::{Probe, probe};
+pub use probe::{Probe, check_kernel, probe};
 pub use quirks::{Quirk, Quirks, TeardownOrder};
 pub use reply::{CpuSet, Reply};
 pub use request::{IoDescriptor, IoFlags};

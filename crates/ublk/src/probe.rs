@@ -29,14 +29,24 @@ pub struct Probe {
     pub ublks_max: Option<u32>,
 }
 
+/// Refuses a running kernel below the floor; returns its release. To be asked before anything else: an old kernel may have no
+/// driver at all, and to look for one would be bad advice.
+///
+/// # Errors
+/// [`crate::ErrorKind::Unsupported`].
+pub fn check_kernel() -> Result<KernelRelease, Error> {
+    let release = running_release()?;
+    release.check_floor()?;
+    Ok(release)
+}
+
 /// Asks the kernel. Blocks.
 ///
 /// # Errors
 /// [`crate::ErrorKind::Unsupported`] for a kernel below the floor or a driver without a feature mask; otherwise what
 /// the driver says.
 pub fn probe(control: &ControlRing) -> Result<Probe, Error> {
-    let release = running_release()?;
-    release.check_floor()?;
+    let release = check_kernel()?;
     let reply = control.call(Command::GetFeatures, DEADLINE)?;
     let features = reply.features().ok_or_else(|| {
         Error::protocol(

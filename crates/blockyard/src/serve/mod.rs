@@ -65,6 +65,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
     logging::start(settings.logs);
     let file_shortage = file_limit::raise(settings.devices_max);
     let started = clock::now();
+    ublk::check_kernel().map_err(|error| problems::kernel(&error))?;
     let control = ControlRing::open(Path::new(ublk::CONTROL_NODE), ControlLimits::default())
         .map_err(|error| problems::kernel(&error))?;
     let probe = ublk::probe(&control).map_err(|error| problems::kernel(&error))?;

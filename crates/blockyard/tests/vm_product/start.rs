@@ -1,5 +1,4 @@
 //! Promise: a daemon that cannot start says why in one line, ends with the documented exit code and changes nothing.
-//! A kernel that is too old cannot be had here: the rule is tested where it is (`ublk`, `kernel.rs` and `probe.rs`).
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -157,6 +156,20 @@ fn configurations_that_cannot_be_used() {
             2,
             &["--shards"],
         );
+    });
+}
+
+/// The kernel tells a process under this personality the release that a program of the 2.6 series would expect.
+#[test]
+fn kernels_that_are_too_old() {
+    on_a_kernel(|| {
+        let old = Setup {
+            prefix: ["setarch", "--uname-2.6"].map(str::to_owned).to_vec(),
+            ..Setup::default()
+        };
+        let scratch = tempfile::tempdir().unwrap();
+        let words = ["Linux 2.6.", "too old", "Linux 6.8 or newer"];
+        refused(&old, scratch.path(), 6, &words);
     });
 }
 

@@ -1,6 +1,6 @@
 //! The threads of a daemon: those that last, and those that come and go as calls block.
 
-/// Threads of the runtime: 2 that wait and up to 32 for calls that may block.
+/// Threads of the runtime: 2 that wait and up to 64 for calls that may block.
 const CONTROL_MAX: usize = 66;
 /// The kernel's workers: 64 for control commands, and for each of the 2 shards 256 and one for each of 8 devices. Shards may
 /// be held to fewer.
