@@ -135,19 +135,21 @@ pub(crate) fn build(arguments: &[&str]) -> Result<Vec<Artifact>> {
         .collect())
 }
 
-/// Builds one binary and returns where it is.
+/// Builds the package's binary of the same name and returns where it is.
 pub(crate) fn build_binary(package: &str, profile: &str) -> Result<PathBuf> {
-    build(&[
-        "build",
-        "--package",
-        package,
-        "--bin",
-        package,
-        "--profile",
-        profile,
-    ])?
-    .into_iter()
-    .filter(|artifact| artifact.target.name == package)
-    .find_map(|artifact| artifact.executable)
-    .with_context(|| format!("cargo built no binary {package}"))
+    build_program(package, ["--bin", package], profile)
+}
+
+/// Builds one example and returns where it is.
+pub(crate) fn build_example(package: &str, name: &str, profile: &str) -> Result<PathBuf> {
+    build_program(package, ["--example", name], profile)
+}
+
+fn build_program(package: &str, [kind, name]: [&str; 2], profile: &str) -> Result<PathBuf> {
+    let which = ["build", "--package", package, kind, name];
+    build(&[&which[..], &["--profile", profile]].concat())?
+        .into_iter()
+        .filter(|artifact| artifact.target.name == name)
+        .find_map(|artifact| artifact.executable)
+        .with_context(|| format!("cargo built no program {name} of {package}"))
 }

@@ -13,10 +13,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use testvm::{Child, Deadline, KernelLog, Waited};
 
 use crate::console::say;
-use crate::plan::{End, PlannedTest, RESULTS_FILE, TestResult};
+use crate::plan::{End, FIGURES, PlannedTest, RESULTS_FILE, TestResult};
 
-/// The most time for one test. Emulation is 10 to 20 times slower than a machine; the longest test takes 3 minutes.
-const TEST_LIMIT: Duration = Duration::from_secs(10 * 60);
 /// How long a killed test may take to die: longer means that the kernel holds it.
 const KILL_LIMIT: Duration = Duration::from_secs(30);
 /// Names in sysfs of ublk devices that exist.
@@ -30,7 +28,7 @@ pub(crate) fn run(plan: &Path) -> Result<()> {
     let mut results =
         File::create(&results).with_context(|| format!("create {}", results.display()))?;
     for test in &tests {
-        let clock = Deadline::after(TEST_LIMIT);
+        let clock = Deadline::after(Duration::from_secs(test.limit_s));
         let log = plan.with_file_name("test.log");
         let (end, why) = match run_one(test, &log, clock) {
             Ok(Verdict { end, why }) => (end, why),
@@ -47,10 +45,15 @@ pub(crate) fn run(plan: &Path) -> Result<()> {
             test.group,
             test.name
         ));
-        if end != End::Passed {
-            say(&indent(&String::from_utf8_lossy(
-                &fs::read(&log).unwrap_or_default(),
-            )));
+        let output = fs::read(&log).unwrap_or_default();
+        let output = String::from_utf8_lossy(&output);
+        let figures = figures(&output);
+        if end == End::Passed {
+            for line in &figures {
+                say(&indent(line));
+            }
+        } else {
+            say(&indent(&output));
         }
         if let Some(why) = why {
             say(&indent(&why));
@@ -59,6 +62,7 @@ pub(crate) fn run(plan: &Path) -> Result<()> {
             group: test.group.clone(),
             name: test.name.clone(),
             end,
+            figures,
         })?;
         writeln!(results, "{line}").context("write a result")?;
     }
@@ -101,13 +105,16 @@ fn run_one(test: &PlannedTest, log: &Path, deadline: Deadline) -> Result<Verdict
         && child.wait(Deadline::after(KILL_LIMIT))? == Waited::DeadlinePassed
     {
         child.abandon();
-        bail!("killed after {TEST_LIMIT:?} and does not die: the kernel holds it");
+        bail!(
+            "killed after {} s and does not die: the kernel holds it",
+            test.limit_s
+        );
     }
     let mut faults = Vec::new();
     match waited {
         Waited::Ended(status) if status.success() => {}
         Waited::Ended(status) => faults.push(format!("ended with {status}")),
-        Waited::DeadlinePassed => faults.push(format!("killed after {TEST_LIMIT:?}")),
+        Waited::DeadlinePassed => faults.push(format!("killed after {} s", test.limit_s)),
     }
     let left: Vec<String> = devices()
         .into_iter()
@@ -136,6 +143,16 @@ fn says_skipped(output: &str) -> bool {
     output
         .lines()
         .any(|line| line.trim_start().starts_with("skipped: ") || line.contains(" ... skipped: "))
+}
+
+/// Lines of figures; the first one of a test's output stands behind the test's name.
+fn figures(output: &str) -> Vec<String> {
+    let lines = output.lines();
+    lines
+        .map(|line| line.split_once(" ... ").map_or(line, |(_, rest)| rest))
+        .filter_map(|line| line.strip_prefix(FIGURES))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Writes lines to the kernel's log.
@@ -176,6 +193,13 @@ fn indent(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_are_lines_of_their_own() {
+        let output =
+            "running 1 test\ntest a ... figures: 3 rounds\nno figures: 4\nfigures: 5 files\n";
+        assert_eq!(figures(output), ["3 rounds", "5 files"]);
+    }
 
     #[test]
     fn a_skip_is_told_from_words_that_look_like_one() {

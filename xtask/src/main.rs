@@ -11,6 +11,7 @@ mod demo;
 mod guest_tests;
 mod host_tests;
 mod plan;
+mod prove;
 mod studies;
 mod tally;
 mod test;

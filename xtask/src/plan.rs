@@ -13,6 +13,8 @@ pub(crate) struct PlannedTest {
     pub(crate) program: PathBuf,
     /// Where it runs: its package's directory, as cargo does it.
     pub(crate) dir: PathBuf,
+    /// It is killed after this time.
+    pub(crate) limit_s: u64,
 }
 
 /// How a test ended.
@@ -30,7 +32,12 @@ pub(crate) struct TestResult {
     pub(crate) group: String,
     pub(crate) name: String,
     pub(crate) end: End,
+    /// What it printed in lines that begin with [`FIGURES`], without that word.
+    pub(crate) figures: Vec<String>,
 }
+
+/// How a test begins a line that is worth more than to be read when it fails.
+pub(crate) const FIGURES: &str = "figures: ";
 
 /// The plan's name in the shared directory.
 pub(crate) const PLAN_FILE: &str = "plan.json";

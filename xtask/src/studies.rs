@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::bench::lifecycle;
 use crate::console::say;
+use crate::prove::{rounds, simulation};
 
 /// A named study.
 pub(crate) struct Study {
@@ -22,7 +23,18 @@ pub(crate) const BENCHMARKS: &[Study] = &[Study {
     run: lifecycle::run,
 }];
 /// Every proof.
-pub(crate) const PROOFS: &[Study] = &[];
+pub(crate) const PROOFS: &[Study] = &[
+    Study {
+        name: "rounds",
+        question: "do devices that are created and removed under load, hundreds of times, leave anything behind?",
+        run: rounds::run,
+    },
+    Study {
+        name: "simulation",
+        question: "do many seeds of the simulated data plane, with faults and power cuts, break a rule?",
+        run: simulation::run,
+    },
+];
 
 /// Runs the study of that name; lists the names when none is given.
 pub(crate) fn run(

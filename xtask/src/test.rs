@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use testvm::{KERNELS_VARIABLE, Place, host};
 
 use crate::tally::Tally;
+use crate::vm_tests::Selection;
 use crate::{check, console, host_tests, vm_tests};
 
 /// What to run.
@@ -49,5 +50,7 @@ fn stages(options: &Options, tally: &mut Tally) -> Result<()> {
     if options.fast {
         return Ok(());
     }
-    vm_tests::run(&options.kernels, options.only.as_deref(), tally)
+    let selection = Selection::ordinary(options.only.as_deref());
+    vm_tests::run(&options.kernels, &selection, tally)?;
+    Ok(())
 }

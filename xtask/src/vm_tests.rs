@@ -14,43 +14,82 @@ use crate::host_tests::VM_PREFIX;
 use crate::plan::{End, PLAN_FILE, PlannedTest, RESULTS_FILE, TestResult};
 use crate::tally::Tally;
 
-/// The most time for one kernel: two kernels and the builds must fit in an hour.
-const KERNEL_LIMIT: Duration = Duration::from_secs(22 * 60);
 /// The build profile of what runs under emulation: optimised, with the checks kept.
 const PROFILE: &str = "test-vm";
 /// Where tests find the daemon's binary.
 const BINARY_VARIABLE: &str = "BLOCKYARD_BIN";
+
+/// Which tests, and how.
+#[derive(Debug)]
+pub(crate) struct Selection<'a> {
+    /// Those whose name contains this; else all.
+    pub(crate) only: Option<&'a str>,
+    /// Variables for them, besides those that every test gets.
+    pub(crate) env: Vec<(String, String)>,
+    /// The most time for one test.
+    pub(crate) test_limit: Duration,
+    /// The most time for one kernel.
+    pub(crate) kernel_limit: Duration,
+}
+
+impl<'a> Selection<'a> {
+    /// As `cargo xtask test` runs them. Emulation is 10 to 20 times slower than a machine, the longest test takes 3 minutes;
+    /// two kernels and the builds must fit in an hour.
+    pub(crate) fn ordinary(only: Option<&'a str>) -> Self {
+        Self {
+            only,
+            env: Vec::new(),
+            test_limit: Duration::from_secs(10 * 60),
+            kernel_limit: Duration::from_secs(22 * 60),
+        }
+    }
+}
+
+/// A line of figures, and the kernel of the test that printed it.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    pub(crate) kernel: String,
+    pub(crate) line: String,
+}
 
 /// What every kernel's run shares.
 struct Stage {
     tests: Vec<PlannedTest>,
     binary: PathBuf,
     target_dir: PathBuf,
+    env: Vec<(String, String)>,
+    kernel_limit: Duration,
 }
 
-/// Runs the tests that need a kernel on every kernel of the place.
-pub(crate) fn run(place: &Place, only: Option<&str>, tally: &mut Tally) -> Result<()> {
-    let stage = console::stage("build for the machines", || Stage::build(only, tally))?;
+/// Runs the tests that need a kernel on every kernel of the place; returns what they printed as figures.
+pub(crate) fn run(
+    place: &Place,
+    selection: &Selection<'_>,
+    tally: &mut Tally,
+) -> Result<Vec<Figures>> {
+    let build = || Stage::build(selection, tally);
+    let stage = console::stage("build for the machines", build)?;
     match place {
         Place::Host => console::stage("tests on the running kernel", || stage.run_on_host(tally)),
         Place::Guests(all) => {
-            let mut failed = Vec::new();
+            let (mut figures, mut failed) = (Vec::new(), Vec::new());
             for series in all {
                 let run = || stage.run_in_guest(*series, tally);
-                if let Err(error) = console::stage(&format!("tests on kernel {series}"), run) {
-                    failed.push(format!("{series}: {error:#}"));
+                match console::stage(&format!("tests on kernel {series}"), run) {
+                    Ok(lines) => figures.extend(lines),
+                    Err(error) => failed.push(format!("{series}: {error:#}")),
                 }
             }
             if !failed.is_empty() {
                 bail!("{}", failed.join("; "));
             }
-            Ok(())
+            Ok(figures)
         }
     }
 }
 
 impl Stage {
-    fn build(only: Option<&str>, tally: &mut Tally) -> Result<Self> {
+    fn build(selection: &Selection<'_>, tally: &mut Tally) -> Result<Self> {
         let metadata = Metadata::load()?;
         let names = metadata.integration_tests(|name| name.starts_with(VM_PREFIX));
         let mut arguments = vec!["test", "--workspace", "--no-run", "--profile", PROFILE];
@@ -70,7 +109,8 @@ impl Stage {
             let group = format!("{package}::{}", artifact.target.name);
             let ignored = list(&program, &["--ignored"])?;
             for name in list(&program, &[])? {
-                if only.is_some_and(|text| !format!("{group} {name}").contains(text)) {
+                let is_left_out = |text| !format!("{group} {name}").contains(text);
+                if selection.only.is_some_and(is_left_out) {
                     continue;
                 }
                 if ignored.contains(&name) {
@@ -83,6 +123,7 @@ impl Stage {
                     name,
                     program: program.clone(),
                     dir: dir.to_owned(),
+                    limit_s: selection.test_limit.as_secs(),
                 });
             }
         }
@@ -91,6 +132,8 @@ impl Stage {
             tests,
             binary: cargo::build_binary("blockyard", PROFILE)?,
             target_dir: metadata.target_directory,
+            env: selection.env.clone(),
+            kernel_limit: selection.kernel_limit,
         })
     }
 
@@ -109,11 +152,11 @@ impl Stage {
         ])
     }
 
-    fn run_in_guest(&self, series: KernelSeries, tally: &mut Tally) -> Result<()> {
+    fn run_in_guest(&self, series: KernelSeries, tally: &mut Tally) -> Result<Vec<Figures>> {
         let kernel = kernel::ensure(series)?;
         let out = self.target_dir.join("testvm").join(series.to_string());
         let mut job = GuestJob::new(self.prepare(&out, Path::new("/out"))?);
-        job.timeout = KERNEL_LIMIT;
+        job.timeout = self.kernel_limit;
         job.memory_mib = 4096;
         job.dir = cargo::workspace_root().to_owned();
         job.keep = vec![self.target_dir.clone()];
@@ -125,13 +168,14 @@ impl Stage {
             ),
             ("RUST_BACKTRACE".to_owned(), "1".to_owned()),
         ];
+        job.env.extend(self.env.iter().cloned());
         say(&format!(
             "{} tests on {}",
             self.tests.len(),
             kernel.release()
         ));
         let ran = testvm::run(&kernel, &job, &out, &mut console::output());
-        let missing = self.count(&out, tally)?;
+        let (figures, missing) = self.count(&out, tally)?;
         let outcome = ran?;
         let clean = check_kernel_log(&outcome.kernel_log, &out);
         if outcome.status != 0 {
@@ -140,29 +184,33 @@ impl Stage {
         if missing > 0 {
             bail!("{missing} tests did not run");
         }
-        clean
+        clean?;
+        Ok(of_kernel(kernel.release(), figures))
     }
 
-    fn run_on_host(&self, tally: &mut Tally) -> Result<()> {
+    fn run_on_host(&self, tally: &mut Tally) -> Result<Vec<Figures>> {
         let out = self.target_dir.join("testvm").join("host");
         let [program, task, plan] = self.prepare(&out, &out)?;
         let status = Command::new(program)
             .args([task, plan])
             .env(KERNELS_VARIABLE, "host")
             .env(BINARY_VARIABLE, &self.binary)
+            .envs(self.env.iter().cloned())
             .status()
             .context("start the tests")?;
-        let missing = self.count(&out, tally)?;
+        let (figures, missing) = self.count(&out, tally)?;
         if !status.success() || missing > 0 {
             bail!("the tests ended with {status}, {missing} did not run");
         }
-        Ok(())
+        Ok(of_kernel("the running kernel", figures))
     }
 
-    /// Adds the results up; a test without one counts as failed. Returns how many had none.
-    fn count(&self, out: &Path, tally: &mut Tally) -> Result<usize> {
+    /// Adds the results up; a test without one counts as failed. Returns the lines of figures, and how many tests had no
+    /// result.
+    fn count(&self, out: &Path, tally: &mut Tally) -> Result<(Vec<String>, usize)> {
         let text = fs::read_to_string(out.join(RESULTS_FILE)).unwrap_or_default();
-        let (counted, missing) = count(&self.tests, &text)?;
+        let results = parse(&text)?;
+        let (counted, missing) = count(&self.tests, &results);
         for test in &missing {
             say(&format!(
                 "FAIL {} {}: it did not end",
@@ -171,25 +219,37 @@ impl Stage {
         }
         say(&format!("{counted} here"));
         *tally += counted;
-        Ok(missing.len())
+        let missing = missing.len();
+        let figures = results.into_iter().flat_map(|result| result.figures);
+        Ok((figures.collect(), missing))
     }
 }
 
-/// Adds up the lines of a result file against the plan.
-fn count<'a>(planned: &'a [PlannedTest], results: &str) -> Result<(Tally, Vec<&'a PlannedTest>)> {
-    let mut tally = Tally::default();
-    let mut results: Vec<TestResult> = results
-        .lines()
-        .map(serde_json::from_str)
+fn of_kernel(kernel: &str, lines: Vec<String>) -> Vec<Figures> {
+    let figures = |line| Figures {
+        kernel: kernel.to_owned(),
+        line,
+    };
+    lines.into_iter().map(figures).collect()
+}
+
+/// The lines of a result file.
+fn parse(text: &str) -> Result<Vec<TestResult>> {
+    let results = text.lines().map(serde_json::from_str);
+    results
         .collect::<Result<_, _>>()
-        .context("read the results")?;
+        .context("read the results")
+}
+
+/// Adds up results against the plan.
+fn count<'a>(planned: &'a [PlannedTest], results: &[TestResult]) -> (Tally, Vec<&'a PlannedTest>) {
+    let mut tally = Tally::default();
     let mut missing = Vec::new();
     for test in planned {
         let found = results
             .iter()
-            .position(|result| result.group == test.group && result.name == test.name);
-        let end = found.map(|index| results.swap_remove(index).end);
-        match end {
+            .find(|result| result.group == test.group && result.name == test.name);
+        match found.map(|result| result.end) {
             Some(End::Passed) => tally.passed += 1,
             Some(End::Skipped) => tally.skipped += 1,
             Some(End::Failed) => tally.failed += 1,
@@ -199,7 +259,7 @@ fn count<'a>(planned: &'a [PlannedTest], results: &str) -> Result<(Tally, Vec<&'
             }
         }
     }
-    Ok((tally, missing))
+    (tally, missing)
 }
 
 fn check_kernel_log(log: &KernelLog, out: &Path) -> Result<()> {
@@ -245,6 +305,7 @@ mod tests {
             name: name.to_owned(),
             program: "/p".into(),
             dir: "/".into(),
+            limit_s: 1,
         }
     }
 
@@ -256,11 +317,12 @@ mod tests {
                 group: "p::vm_x".to_owned(),
                 name: name.to_owned(),
                 end,
+                figures: Vec::new(),
             };
             serde_json::to_string(&result).unwrap() + "\n"
         };
         let results = line("b", End::Skipped) + &line("a", End::Passed) + &line("c", End::Failed);
-        let (tally, missing) = count(&tests, &results).unwrap();
+        let (tally, missing) = count(&tests, &parse(&results).unwrap());
         assert_eq!(tally.to_string(), "1 passed, 2 failed, 1 skipped");
         assert_eq!(missing, [&tests[3]]);
     }
@@ -268,8 +330,8 @@ mod tests {
     #[test]
     fn a_torn_result_file_is_an_error_and_an_absent_one_fails_everything() {
         let tests = ["a", "b"].map(planned);
-        assert!(count(&tests, "{\"group\":").is_err());
-        let (tally, missing) = count(&tests, "").unwrap();
+        assert!(parse("{\"group\":").is_err());
+        let (tally, missing) = count(&tests, &parse("").unwrap());
         assert_eq!(tally.failed, 2);
         assert_eq!(missing.len(), 2);
     }

@@ -28,11 +28,12 @@ pub const VM_VARIABLE: &str = "BLOCKYARD_VM";
 pub const KERNELS_VARIABLE: &str = "BLOCKYARD_KERNELS";
 
 /// Variables that a test may read and that the guest therefore gets.
-const PASSED: [&str; 4] = [
+const PASSED: [&str; 5] = [
     "CARGO_MANIFEST_DIR",
     "RUST_BACKTRACE",
     "RUST_LOG",
     "BLOCKYARD_BIN",
+    "BLOCKYARD_ROUNDS",
 ];
 
 /// Whether this process runs inside a guest.
