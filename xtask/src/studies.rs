@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::bench::lifecycle;
+use crate::bench::{data_path, lifecycle};
 use crate::console::say;
 use crate::prove::{rounds, simulation};
 
@@ -17,11 +17,18 @@ pub(crate) struct Study {
 }
 
 /// Every benchmark.
-pub(crate) const BENCHMARKS: &[Study] = &[Study {
-    name: "lifecycle",
-    question: "how long do devices take to come and go, what does each cost, and what is the kernel's share?",
-    run: lifecycle::run,
-}];
+pub(crate) const BENCHMARKS: &[Study] = &[
+    Study {
+        name: "data-path",
+        question: "how many instructions does one 4 KiB I/O cost, beside the kernel's null_blk and its loop driver?",
+        run: data_path::run,
+    },
+    Study {
+        name: "lifecycle",
+        question: "how long do devices take to come and go, what does each cost, and what is the kernel's share?",
+        run: lifecycle::run,
+    },
+];
 /// Every proof.
 pub(crate) const PROOFS: &[Study] = &[
     Study {

@@ -4,17 +4,14 @@
 //! files on tmpfs, filled by many clients at once. Several builds of the daemon, and several values of
 //! `--stop-concurrency`, can be compared in one run.
 
-use std::path::Path;
-use std::time::Duration;
-
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::Parser;
-use testvm::{GUEST_VARIABLE, GuestJob, KernelSeries, host, kernel};
+use testvm::host;
 
 use super::guest;
+use super::machine::{self, GuestSide};
 use super::options::Options;
-use crate::cargo::{self, Metadata};
-use crate::console::{self, say};
+use crate::{cargo, console};
 
 /// The programs are built, machines booted, rounds run.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -24,46 +21,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         return guest::run(&options, bare, daemon);
     }
     host::ensure_packages(&mut console::output())?;
-    let bare = cargo::build_binary("bare", "release")?;
-    let daemon = cargo::build_binary("blockyard", "release")?;
-    let all = KernelSeries::ALL.to_vec();
-    let series = if options.kernel.is_empty() {
-        all
-    } else {
-        options.kernel.clone()
+    let side = GuestSide {
+        name: &name,
+        arguments,
+        programs: &[
+            cargo::build_binary("bare", "release")?,
+            cargo::build_binary("blockyard", "release")?,
+        ],
     };
-    for series in series {
-        run_on(series, &options, arguments, [&bare, &daemon])?;
-    }
-    Ok(())
-}
-
-fn run_on(
-    series: KernelSeries,
-    options: &Options,
-    arguments: &[String],
-    [bare, daemon]: [&Path; 2],
-) -> Result<()> {
-    let kernel = kernel::ensure(series)?;
-    say(&format!("== Linux {}", kernel.release()));
-    let own = std::env::current_exe().context("find this program")?;
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    let mut argv = vec![text(&own), "bench".to_owned(), "lifecycle".to_owned()];
-    argv.extend_from_slice(arguments);
-    argv.extend(["--in-guest".to_owned(), text(bare), text(daemon)]);
-    let mut job = GuestJob::new(argv);
-    job.memory_mib = options.memory;
-    job.timeout = Duration::from_secs(60 * 60);
-    let target_dir = Metadata::load()?.target_directory;
-    job.keep = vec![target_dir.clone()];
-    job.env = vec![(GUEST_VARIABLE.to_owned(), "1".to_owned())];
-    let out = target_dir.join("testvm").join("bench");
-    let outcome = testvm::run(&kernel, &job, &out, &mut console::output())?;
-    for complaint in outcome.kernel_log.complaints() {
-        console::complain(&format!("kernel: {}", complaint.text));
-    }
-    if outcome.status != 0 {
-        bail!("the benchmark ended with status {}", outcome.status);
+    for series in machine::series(&options.kernels) {
+        machine::run(series, &side, |job| job.memory_mib = options.memory)?;
     }
     Ok(())
 }

@@ -3,7 +3,9 @@
 
 mod client;
 mod daemon;
+pub(crate) mod data_path;
 mod figures;
 mod guest;
 pub(crate) mod lifecycle;
+mod machine;
 mod options;

@@ -27,9 +27,9 @@ pub(crate) struct Options {
     /// Another build of the daemon to compare with; may be given several times
     #[arg(long)]
     pub(crate) against: Vec<PathBuf>,
-    /// Kernel series: "6.12" or "latest"; both when not given
-    #[arg(long)]
-    pub(super) kernel: Vec<KernelSeries>,
+    /// Kernel series: "6.12,latest" or one of them; both when not given
+    #[arg(long, visible_alias = "kernel", value_delimiter = ',')]
+    pub(super) kernels: Vec<KernelSeries>,
     /// Memory of the machine in MiB
     #[arg(long, value_name = "MIB", default_value_t = 3072)]
     pub(super) memory: u32,

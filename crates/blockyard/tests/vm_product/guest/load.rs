@@ -1,12 +1,13 @@
 //! I/O past the page cache: one request at a time, or a load that goes on until its device goes away.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread::JoinHandle;
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// The longest request.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -45,6 +46,16 @@ impl DirectIo {
         let buffer = &self.memory[self.begin..self.begin + len];
         self.file.write_all_at(buffer, offset)
     }
+
+    /// The kernel takes the size of a disk that is dead away (`blk_mark_disk_dead` in block/genhd.c), so a read that begins
+    /// then meets the end of the device instead of an error. An end anywhere else stays what it is.
+    fn explain(&mut self, error: io::Error) -> io::Error {
+        let is_end = error.kind() == ErrorKind::UnexpectedEof;
+        if is_end && self.file.seek(SeekFrom::End(0)).is_ok_and(|size| size == 0) {
+            return Errno::NODEV.into();
+        }
+        error
+    }
 }
 
 /// A thread that reads or writes, always in the first MiB.
@@ -67,7 +78,7 @@ impl Load {
             let mut offset = 0;
             loop {
                 if let Err(error) = request(&mut device, offset, BUFFER_BYTES) {
-                    return error;
+                    return device.explain(error);
                 }
                 offset = (offset + BUFFER_BYTES as u64) % (1 << 20);
             }

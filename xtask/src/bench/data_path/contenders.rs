@@ -1,0 +1,176 @@
+//! Who is measured: the kernel's own drivers, and the data path with its two targets.
+
+use std::fmt;
+use std::fs;
+use std::io::{BufRead, BufReader, PipeWriter};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use testvm::{Child, Deadline, Waited};
+
+/// Size of the devices and of the sparse file.
+pub(crate) const FILE_BYTES: u64 = 8 << 30;
+/// The part of a device that is read and written; it is written before.
+pub(crate) const RANGE_BYTES: u64 = 256 << 20;
+/// How long a server may take to end.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// Where drivers are configured by directories.
+const CONFIGFS: &str = "/sys/kernel/config";
+/// The device that is made there: the first, for the machine has none when it boots.
+const NULL_BLK: &str = "/sys/kernel/config/nullb/nullb0";
+
+/// Something that is a block device when it is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Contender {
+    /// The kernel's `null_blk`: the cost of client and block layer.
+    NullBlk,
+    /// The kernel's loop driver on the file.
+    Loop,
+    /// Blockyard's null target.
+    Null,
+    /// Blockyard's raw target on the file.
+    Raw,
+}
+
+/// A contender that is running.
+pub(crate) struct Served {
+    device: PathBuf,
+    by: By,
+}
+
+/// Who serves, and thereby how it is stopped.
+enum By {
+    NullBlk,
+    Loop,
+    /// The process, and the pipe whose end tells it to stop.
+    Server(Child, PipeWriter),
+}
+
+impl Contender {
+    /// In the order in which they are measured.
+    pub(crate) const ALL: [Self; 4] = [Self::NullBlk, Self::Loop, Self::Null, Self::Raw];
+
+    /// Makes the device.
+    pub(crate) fn start(self, file: &Path, server: &Path) -> Result<Served> {
+        let size_mib = (FILE_BYTES >> 20).to_string();
+        let served = match self {
+            Self::NullBlk => start_null_blk(&size_mib)?,
+            Self::Loop => start_loop(file)?,
+            Self::Null => start_server(server, &["null".as_ref(), size_mib.as_ref()])?,
+            Self::Raw => start_server(server, &["raw".as_ref(), file])?,
+        };
+        let name = served.device.file_name().unwrap_or_default();
+        let scheduler = Path::new("/sys/block").join(name).join("queue/scheduler");
+        write(&scheduler, "none")?;
+        Ok(served)
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NullBlk => "null_blk (kernel)",
+            Self::Loop => "loop (kernel)",
+            Self::Null => "null",
+            Self::Raw => "raw",
+        })
+    }
+}
+
+impl Served {
+    pub(crate) fn device(&self) -> &Path {
+        &self.device
+    }
+
+    /// Takes the device away.
+    pub(crate) fn stop(self) -> Result<()> {
+        match self.by {
+            By::NullBlk => {
+                fs::remove_dir(NULL_BLK).with_context(|| format!("remove {NULL_BLK}"))?;
+            }
+            By::Loop => {
+                output(Command::new("losetup").arg("--detach").arg(&self.device))?;
+            }
+            By::Server(mut process, pipe) => {
+                drop(pipe);
+                match process.wait(Deadline::after(STOP_LIMIT))? {
+                    Waited::Ended(status) if status.success() => {}
+                    Waited::Ended(status) => bail!("the server ended with {status}"),
+                    Waited::DeadlinePassed => bail!("the server did not end within {STOP_LIMIT:?}"),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One hardware queue as deep as the server's; requests are answered at once.
+fn start_null_blk(size_mib: &str) -> Result<Served> {
+    if !Path::new(CONFIGFS).join("nullb").exists() {
+        output(Command::new("mount").args(["-t", "configfs", "none", CONFIGFS]))?;
+    }
+    fs::create_dir(NULL_BLK).with_context(|| format!("create {NULL_BLK}"))?;
+    for (name, value) in [
+        ("size", size_mib),
+        ("submit_queues", "1"),
+        ("hw_queue_depth", "64"),
+        ("power", "1"),
+    ] {
+        write(&Path::new(NULL_BLK).join(name), value)?;
+    }
+    Ok(Served {
+        device: "/dev/nullb0".into(),
+        by: By::NullBlk,
+    })
+}
+
+fn start_loop(file: &Path) -> Result<Served> {
+    let device = output(Command::new("losetup").args(["--find", "--show"]).arg(file))?;
+    Ok(Served {
+        device: device.trim().into(),
+        by: By::Loop,
+    })
+}
+
+/// Starts the server, which prints its device's path when that can be used.
+fn start_server(server: &Path, arguments: &[&Path]) -> Result<Served> {
+    let (reader, writer) = std::io::pipe().context("make a pipe")?;
+    let mut command = Command::new(server);
+    command.args(arguments).stdin(reader).stdout(Stdio::piped());
+    let mut process = Child::spawn(&mut command)?;
+    let stdout = process.take_stdout().context("the server has no output")?;
+    let mut device = String::new();
+    BufReader::new(stdout)
+        .read_line(&mut device)
+        .context("read the device's path")?;
+    ensure!(
+        device.starts_with("/dev/"),
+        "the server named no device; its error is above"
+    );
+    Ok(Served {
+        device: device.trim().into(),
+        by: By::Server(process, writer),
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("write {text} to {}", path.display()))
+}
+
+/// Runs a command that must succeed; its standard output.
+pub(super) fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("start {name}"))?;
+    ensure!(
+        output.status.success(),
+        "{name} ended with {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,60 @@
+//! How many instructions does one 4 KiB I/O cost, beside the kernel's `null_blk` and its loop driver?
+//!
+//! In one machine per kernel, with one CPU and a clock that counts instructions: 1e9 / IOPS is then the number of
+//! instructions per I/O of client, kernel and server together, within about 1 %, however busy the host is. That is no
+//! measure of time: a cache miss costs as much as an addition, and a string move an instruction per byte.
+//!
+//! Blockyard's data path is served by the example `one_device`, without the control plane.
+
+mod contenders;
+mod fio;
+mod guest;
+mod table;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Parser;
+use testvm::{GuestClock, KernelSeries, host};
+
+use super::machine::{self, GuestSide};
+use crate::{cargo, console};
+
+/// What `cargo xtask bench data-path` can be told.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench data-path")]
+pub(crate) struct Options {
+    /// Kernel series: "6.12,latest" or one of them; both when not given
+    #[arg(long, visible_alias = "kernel", value_delimiter = ',')]
+    kernels: Vec<KernelSeries>,
+    /// Rounds of everything
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Length of one measurement, in guest seconds of 1e9 instructions
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    runtime: u32,
+    /// The guest's side: the program that serves
+    #[arg(long, hide = true)]
+    in_guest: Option<PathBuf>,
+}
+
+/// The server is built, machines booted, rounds run.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let name = "data-path".to_owned();
+    let options = Options::try_parse_from(std::iter::once(&name).chain(arguments))?;
+    if let Some(server) = &options.in_guest {
+        return guest::run(&options, server);
+    }
+    host::ensure_packages(&mut console::output())?;
+    let side = GuestSide {
+        name: &name,
+        arguments,
+        programs: &[cargo::build_example("dataplane", "one_device", "release")?],
+    };
+    for series in machine::series(&options.kernels) {
+        machine::run(series, &side, |job| {
+            (job.clock, job.cpus) = (GuestClock::Instructions, 1);
+        })?;
+    }
+    Ok(())
+}
