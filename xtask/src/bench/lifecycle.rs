@@ -15,8 +15,8 @@ use crate::{cargo, console};
 
 /// The programs are built, machines booted, rounds run.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let name = "lifecycle".to_owned();
-    let options = Options::try_parse_from(std::iter::once(&name).chain(arguments))?;
+    let name = "cargo xtask bench lifecycle".to_owned();
+    let options = Options::parse_from(std::iter::once(&name).chain(arguments));
     if let [bare, daemon] = options.in_guest.as_slice() {
         return guest::run(&options, bare, daemon);
     }

@@ -35,8 +35,8 @@ struct Options {
 
 /// Runs the rounds on every kernel.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let name = "rounds".to_owned();
-    let options = Options::try_parse_from(std::iter::once(&name).chain(arguments))?;
+    let name = "cargo xtask prove rounds".to_owned();
+    let options = Options::parse_from(std::iter::once(&name).chain(arguments));
     host::ensure_packages(&mut console::output())?;
     let test_limit = Duration::from_secs(ROUND_LIMIT_S * u64::from(options.rounds));
     let selection = Selection {

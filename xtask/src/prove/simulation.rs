@@ -31,8 +31,8 @@ struct Options {
 
 /// Plays seeds until there are enough or one breaks a rule.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let name = "simulation".to_owned();
-    let options = Options::try_parse_from(std::iter::once(&name).chain(arguments))?;
+    let name = "cargo xtask prove simulation".to_owned();
+    let options = Options::parse_from(std::iter::once(&name).chain(arguments));
     let soak = cargo::build_example("sim", "soak", "release")?;
     let limit = match options.seeds {
         Some(_) => Duration::MAX,

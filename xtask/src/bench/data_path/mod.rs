@@ -40,8 +40,8 @@ pub(crate) struct Options {
 
 /// The server is built, machines booted, rounds run.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let name = "data-path".to_owned();
-    let options = Options::try_parse_from(std::iter::once(&name).chain(arguments))?;
+    let name = "cargo xtask bench data-path".to_owned();
+    let options = Options::parse_from(std::iter::once(&name).chain(arguments));
     if let Some(server) = &options.in_guest {
         return guest::run(&options, server);
     }
