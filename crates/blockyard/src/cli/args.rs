@@ -49,8 +49,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the daemon
     ///
-    /// SIGTERM and SIGINT stop every device and end it; a second one stops waiting for I/O in flight. The exit code says
-    /// whether every device stopped in order.
+    /// SIGTERM and SIGINT stop every device and end it; a second one, half a second later or more, stops waiting for I/O in
+    /// flight. The exit code says whether every device stopped in order.
     Serve(ServeArgs),
     #[command(flatten)]
     Client(ClientCommand),
@@ -93,7 +93,8 @@ pub(crate) struct CreateArgs {
     pub(crate) name: String,
     /// What backs it: raw:PATH is a file or block device, null:SIZE reads zeros and drops writes
     pub(crate) spec: String,
-    /// Size of the device, such as 8G or 512MiB [default: as large as what backs it]
+    /// Size of the device, such as 8G or 512MiB [default: as large as what backs it]. A smaller file is extended, and stays
+    /// so; a larger one is refused
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<ByteSize>,
     /// Refuse writes

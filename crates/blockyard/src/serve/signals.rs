@@ -1,12 +1,15 @@
-//! SIGTERM and SIGINT: the first stops all devices, any further one hurries. Meanwhile the log tells how far it is.
+//! SIGTERM and SIGINT: the first stops all devices, a later one hurries. Meanwhile the log tells how far it is.
 
 use std::time::Duration;
 
 use manager::{Event, Manager, Progress};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::clock;
 use super::engine::Engine;
 
+/// A signal so soon after the first is the same one twice: `timeout` and shells signal a process and then its group.
+const SAME_WITHIN: Duration = Duration::from_millis(500);
 /// How often the log tells how far a shutdown is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// How many devices such a line names.
@@ -21,18 +24,20 @@ pub(crate) async fn watch(engine: Engine) {
         tracing::error!("signals cannot be watched; only SIGKILL will end this daemon");
         return;
     };
-    let mut is_first = true;
+    let mut first = None;
     loop {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        if is_first {
-            is_first = false;
+        let Some(first) = first else {
+            first = Some(clock::now());
             tracing::info!("signal received; all devices stop");
             engine.signal(Event::Shutdown);
             tokio::spawn(tell_progress(engine.clone()));
-        } else {
+            continue;
+        };
+        if clock::now().duration_since(first) >= SAME_WITHIN {
             tracing::warn!("signal received again; I/O in flight is not waited for any more");
             engine.signal(Event::Hurry);
         }
