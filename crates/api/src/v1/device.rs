@@ -85,7 +85,7 @@ pub struct Device {
     pub depth: u16,
     /// The shards that serve its queues, by index; entry `q` serves queue `q`.
     pub shards: Vec<u32>,
-    /// When it was created: RFC 3339, UTC. Absent if that is not known.
+    /// When it became live: RFC 3339, UTC. Absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
     /// What it has done since it became live.

@@ -1,6 +1,6 @@
 //! The daemon's clock: the one place of the control plane that reads the time.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// Now.
 #[expect(
@@ -9,4 +9,13 @@ use std::time::Instant;
 )]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// Now, for people: it may be set back or forward.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the driver is where time enters; the cores take it as a parameter"
+)]
+pub(crate) fn wall() -> SystemTime {
+    SystemTime::now()
 }

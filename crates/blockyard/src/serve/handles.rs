@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use block::DeviceId;
 use dataplane::{Counters, CountersSnapshot, Placement};
@@ -16,6 +17,8 @@ pub(crate) struct Handles {
     pub(crate) name: Option<DeviceName>,
     /// The number that its link points at, from `publish` to `unpublish`.
     pub(crate) published: Option<DeviceId>,
+    /// When it became live.
+    pub(crate) created: Option<SystemTime>,
     /// The open, locked backing, from the step `open` to the step `close`.
     pub(crate) backing: Option<Arc<Backing>>,
     /// Which shards serve it, from `attach` to `release`.

@@ -33,6 +33,11 @@ impl Daemon {
     fn device(&self, view: &DeviceView) -> Device {
         let (figures, shards) = self.driver.handles.figures(view.key);
         let request = view.request.as_deref();
+        let created = self
+            .driver
+            .handles
+            .peek(view.key, |handles| handles.created);
+        let created = created.flatten();
         let fault = || self.driver.handles.fault(view.key).map(while_served);
         Device {
             name: view.name.to_string(),
@@ -57,7 +62,7 @@ impl Daemon {
                 .into_iter()
                 .filter_map(|shard| u32::try_from(shard).ok())
                 .collect(),
-            created_at: None,
+            created_at: created.map(|time| humantime::format_rfc3339_seconds(time).to_string()),
             stats: stats(figures),
             failure: view.failures.first().map(failure).or_else(fault),
         }

@@ -234,8 +234,10 @@ impl Driver {
         self.links
             .publish(&order.name, id)
             .map_err(|error| link_fault("made", &error))?;
-        self.handles
-            .with(order.ticket.device, |handles| handles.published = Some(id));
+        self.handles.with(order.ticket.device, |handles| {
+            handles.published = Some(id);
+            handles.created = Some(clock::wall());
+        });
         Ok(Output::Done)
     }
 
