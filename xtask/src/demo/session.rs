@@ -66,6 +66,10 @@ pub(super) fn run(binary: &Path) -> Result<()> {
         .collect();
     ensure!(left.is_empty(), "left behind: {}", left.join(" "));
     say("no /dev/ublkb* and no /dev/ublkc* of this daemon");
+    say("");
+    say(
+        "Everything shown was checked: checksums, both file system checks, the written file, and that nothing is left.",
+    );
     Ok(())
 }
 
