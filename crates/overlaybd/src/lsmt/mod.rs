@@ -1,0 +1,1 @@
+//! LSMT: a layer is data and an index of what is where.
