@@ -138,10 +138,11 @@ impl Flags {
         self.0 & Self::HYBRID != 0
     }
 
-    /// The trailer that sealing in place puts behind the header with these flags: 0x06, 0x16 or 0x26.
+    /// The trailer that sealing in place puts behind an upper whose header, of either file, has these flags: 0x06, 0x16 or
+    /// 0x26.
     #[must_use]
     pub const fn sealed_in_place(self) -> Self {
-        Self(self.0 & !Self::HEADER | Self::SEALED)
+        Self(self.0 & !Self::HEADER | Self::DATA | Self::SEALED)
     }
 }
 
@@ -389,6 +390,7 @@ mod tests {
             (Flags::LOG_DATA.sealed_in_place(), 0x06),
             (Flags::SPARSE_DATA.sealed_in_place(), 0x16),
             (Flags::HYBRID_DATA.sealed_in_place(), 0x26),
+            (Flags::HYBRID_INDEX.sealed_in_place(), 0x26),
         ];
         for (flags, bits) in values {
             assert_eq!(flags.bits(), bits);

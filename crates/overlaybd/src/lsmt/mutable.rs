@@ -84,9 +84,14 @@ impl MutableIndex {
     /// # Errors
     /// [`OrderFault::TooMany`] beyond [`INDEX_RECORDS_MAX`] segments.
     pub fn to_index(&self) -> Result<Index, OrderFault> {
+        self.to_index_tagged(0)
+    }
+
+    /// As [`MutableIndex::to_index`], with `tag` in every segment.
+    pub(super) fn to_index_tagged(&self, tag: u8) -> Result<Index, OrderFault> {
         let mut all = IndexBuilder::new(INDEX_RECORDS_MAX);
         for segment in self.segments() {
-            all.push_joined(segment)?;
+            all.push_joined(segment.with_tag(tag))?;
         }
         Ok(all.finish())
     }
