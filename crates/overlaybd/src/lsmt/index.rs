@@ -1,54 +1,42 @@
 //! A read-only index: sorted, disjoint segments, made to be searched.
 //!
 //! ```text
-//!   level 2                 [ first key of each node of level 1 ]
-//!   level 1     [ first key of each node of level 0 ] [ ... ] [ ... ]
-//!   level 0     [ 16 keys ] [ 16 keys ] [ 16 keys ] ...        8 bytes a segment
-//!   targets     [ where in which file ] ...                    8 bytes a segment
+//!   buckets    [ 0 | 3 | 3 | 7 | ... ]     how many segments start before each equal part of the disk; 4 bytes a bucket
+//!                    |       \____
+//!   segments   [ s s s s s s s s ... ]     16 bytes a segment, as in a file
 //! ```
 //!
-//! A key is a segment's start and length, so that one comparison of integers orders two segments. A search reads one node
-//! per level, two cache lines, and counts without a branch how many of its keys lie before the sector. A million segments
-//! have five levels, of which all but the lowest stay in a core's cache; a binary search would miss the cache ten times.
+//! A search looks at the bucket of its sector and then at all segments that start in it, 4 to 8 where segments are spread
+//! evenly: two cache misses, one after the other, where a binary search over a million segments has ten or more. Where they
+//! are not, the buckets of crowded places hold more and are halved; at worst it is that binary search.
 //!
-//! Memory: 16 bytes a segment, as in a file, and 8/15 of a byte for the levels above.
+//! Memory: 16 bytes a segment and 1/2 to 1 byte for the buckets.
+
+use std::slice;
 
 use block::{Extent, Sectors};
 
 use super::lookup::Pieces;
-use super::record::{Segment, key_of_start};
+use super::record::Segment;
 
 /// The most records of a sealed layer's index, padding included: the C++ reference reads no more.
 pub const LAYER_RECORDS_MAX: u64 = 1_000_000;
 /// The most records of an upper's log, and segments of a merged index: the limit of the C++ reference, 2 GB of memory.
 pub const INDEX_RECORDS_MAX: u64 = 128_000_000;
 
-/// Keys of a node: two cache lines.
-const NODE_KEYS: usize = 16;
-/// Fills the last node of a level; larger than any key.
-const NO_KEY: u64 = u64::MAX;
+/// At least so many segments a bucket on average: one cache line. Fewer would cost more memory than they save time.
+const BUCKET_SEGMENTS: usize = 4;
 
-/// Keys that one step of a search looks at.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
-struct Node([u64; NODE_KEYS]);
-
-impl Node {
-    /// How many keys are smaller than `bound`.
-    fn count_below(&self, bound: u64) -> usize {
-        self.0.iter().map(|key| usize::from(*key < bound)).sum()
-    }
-}
+/// So many segments are looked at one by one rather than halved: four cache lines.
+const COUNTED_MAX: usize = 16;
 
 /// A read-only index. The tag of a segment says which file it is in.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
-    /// Keys of all segments.
-    keys: Vec<Node>,
-    /// Where the data of each segment are.
-    targets: Vec<u64>,
-    /// The levels above the keys, lowest first.
-    levels: Vec<Vec<Node>>,
+    segments: Vec<Segment>,
+    /// How many segments start before sector `number << shift`; one more than there are buckets.
+    buckets: Vec<u32>,
+    shift: u32,
 }
 
 /// Why a segment cannot be the next one of an index.
@@ -75,35 +63,34 @@ impl Index {
     /// The number of segments.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.targets.len()
+        self.segments.len()
     }
 
     /// Whether there is no segment: everything is a hole.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.targets.is_empty()
+        self.segments.is_empty()
     }
 
-    /// Bytes of memory that the segments and the levels above them take.
+    /// Bytes of memory that the segments and buckets take.
     #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        let nodes = self.keys.capacity() + self.levels.iter().map(Vec::capacity).sum::<usize>();
-        nodes * size_of::<Node>() + self.targets.capacity() * size_of::<u64>()
+    pub const fn memory_bytes(&self) -> usize {
+        self.segments.capacity() * size_of::<Segment>() + self.buckets.capacity() * size_of::<u32>()
     }
 
     /// All segments, in order.
     #[must_use]
-    pub const fn segments(&self) -> Segments<'_> {
-        Segments { index: self, at: 0 }
+    pub fn segments(&self) -> Segments<'_> {
+        Segments(self.segments.iter())
     }
 
     /// The segments from the one on that contains `sector`, or else from the next one on.
     #[must_use]
     pub fn segments_from(&self, sector: Sectors) -> Segments<'_> {
-        let started = self.count_started(sector);
-        let contains = |at: &usize| self.segment(*at).is_some_and(|s| s.end() > sector);
-        let at = started.checked_sub(1).filter(contains).unwrap_or(started);
-        Segments { index: self, at }
+        let (first, behind) = self.candidates(sector);
+        let bucket = self.segments.get(first..behind).unwrap_or_default();
+        let at = first + count_ended(bucket, sector);
+        Segments(self.segments.get(at..).unwrap_or_default().iter())
     }
 
     /// What `extent` consists of, in order. Allocates nothing.
@@ -112,31 +99,59 @@ impl Index {
         Pieces::new(self.segments_from(extent.start), extent)
     }
 
-    /// How many segments start at or before `sector`.
-    fn count_started(&self, sector: Sectors) -> usize {
-        let bound = key_of_start(sector.0.saturating_add(1));
-        let mut node = 0;
-        let levels = self.levels.iter().rev().chain([&self.keys]);
-        let mut started = 0;
-        for level in levels {
-            let count = level.get(node).map_or(0, |keys| keys.count_below(bound));
-            started = node * NODE_KEYS + count;
-            // The nodes below are numbered as the keys here: the one that the last smaller key leads to.
-            node = started.saturating_sub(1);
-        }
-        started
+    /// A range of segments: all before it end at or before `sector`, all behind it start after `sector`.
+    fn candidates(&self, sector: Sectors) -> (usize, usize) {
+        let bucket = usize::try_from(sector.0 >> self.shift).unwrap_or(usize::MAX);
+        let started = |bucket: usize| match self.buckets.get(bucket) {
+            Some(started) => usize::try_from(*started).unwrap_or(usize::MAX),
+            None => self.segments.len(),
+        };
+        // The last segment of the buckets before may reach into this one.
+        let first = started(bucket).saturating_sub(1);
+        (first, started(bucket.saturating_add(1)))
     }
 
-    fn segment(&self, at: usize) -> Option<Segment> {
-        let target = self.targets.get(at)?;
-        let key = self.keys.get(at / NODE_KEYS)?.0.get(at % NODE_KEYS)?;
-        Some(Segment::from_words(*key, *target))
+    /// Counts the segments of each bucket.
+    fn fill_buckets(&mut self) {
+        let Some(last) = self.segments.last() else {
+            return;
+        };
+        let buckets_max = (self.segments.len() / BUCKET_SEGMENTS).max(1) as u64;
+        let last = last.start().0;
+        while (last >> self.shift) >= buckets_max {
+            self.shift += 1;
+        }
+        let buckets = (last >> self.shift) + 1;
+        let mut started = 0;
+        let mut rest = self.segments.iter().peekable();
+        self.buckets = (0..=buckets)
+            .map(|bucket| {
+                while rest
+                    .next_if(|s| s.start().0 >> self.shift < bucket)
+                    .is_some()
+                {
+                    started += 1;
+                }
+                started
+            })
+            .collect();
+    }
+}
+
+/// How many of the sorted `segments` end at or before `sector`.
+fn count_ended(segments: &[Segment], sector: Sectors) -> usize {
+    let is_ended = |segment: &&Segment| segment.end() <= sector;
+    if segments.len() <= COUNTED_MAX {
+        // Loads that do not wait for one another: their cache misses overlap.
+        segments.iter().filter(is_ended).count()
+    } else {
+        segments.partition_point(|segment| is_ended(&segment))
     }
 }
 
 impl PartialEq for Index {
     fn eq(&self, other: &Self) -> bool {
-        self.segments().eq(other.segments())
+        self.segments == other.segments
     }
 }
 
@@ -144,23 +159,17 @@ impl Eq for Index {}
 
 /// Segments of an [`Index`], in order.
 #[derive(Clone, Debug)]
-pub struct Segments<'a> {
-    index: &'a Index,
-    at: usize,
-}
+pub struct Segments<'a>(slice::Iter<'a, Segment>);
 
 impl Iterator for Segments<'_> {
     type Item = Segment;
 
     fn next(&mut self) -> Option<Segment> {
-        let segment = self.index.segment(self.at)?;
-        self.at += 1;
-        Some(segment)
+        self.0.next().copied()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.index.len() - self.at;
-        (left, Some(left))
+        self.0.size_hint()
     }
 }
 
@@ -169,19 +178,17 @@ impl ExactSizeIterator for Segments<'_> {}
 /// Makes an index of segments that come in order.
 #[derive(Debug)]
 pub struct IndexBuilder {
-    index: Index,
+    segments: Vec<Segment>,
     max: u64,
-    end: u64,
 }
 
 impl IndexBuilder {
-    /// For at most `max` segments. Memory grows with what is pushed.
+    /// For at most `max` segments, and never more than [`INDEX_RECORDS_MAX`]. Memory grows with what is pushed.
     #[must_use]
     pub fn new(max: u64) -> Self {
         Self {
-            index: Index::default(),
-            max,
-            end: 0,
+            segments: Vec::new(),
+            max: max.min(INDEX_RECORDS_MAX),
         }
     }
 
@@ -190,23 +197,15 @@ impl IndexBuilder {
     /// # Errors
     /// An [`OrderFault`] if it is not behind them or one too many.
     pub fn push(&mut self, segment: Segment) -> Result<(), OrderFault> {
-        let (start, end) = (segment.start().0, self.end);
+        let start = segment.start().0;
+        let end = self.segments.last().map_or(0, |last| last.end().0);
         if start < end {
             return Err(OrderFault::Overlap { start, end });
         }
-        let at = self.index.len();
-        if at as u64 >= self.max {
+        if self.segments.len() as u64 >= self.max {
             return Err(OrderFault::TooMany { max: self.max });
         }
-        let (key, target) = segment.to_words();
-        if at.is_multiple_of(NODE_KEYS) {
-            self.index.keys.push(Node([NO_KEY; NODE_KEYS]));
-        }
-        if let Some(slot) = self.key_slot(at) {
-            *slot = key;
-        }
-        self.index.targets.push(target);
-        self.end = segment.end().0;
+        self.segments.push(segment);
         Ok(())
     }
 
@@ -215,49 +214,26 @@ impl IndexBuilder {
     /// # Errors
     /// As [`IndexBuilder::push`].
     pub fn push_joined(&mut self, segment: Segment) -> Result<(), OrderFault> {
-        let last_at = self.index.len().wrapping_sub(1);
-        let joined = self.index.segment(last_at).and_then(|l| l.joined(segment));
-        let Some(joined) = joined else {
-            return self.push(segment);
-        };
-        if let Some(slot) = self.key_slot(last_at) {
-            *slot = joined.to_words().0;
+        if let Some(last) = self.segments.last_mut()
+            && let Some(joined) = last.joined(segment)
+        {
+            *last = joined;
+            return Ok(());
         }
-        self.end = joined.end().0;
-        Ok(())
+        self.push(segment)
     }
 
     /// The index.
     #[must_use]
     pub fn finish(self) -> Index {
-        let mut index = self.index;
-        index.keys.shrink_to_fit();
-        index.targets.shrink_to_fit();
-        while let Some(level) = level_above(index.levels.last().unwrap_or(&index.keys)) {
-            index.levels.push(level);
-        }
+        let mut index = Index {
+            segments: self.segments,
+            ..Index::default()
+        };
+        index.segments.shrink_to_fit();
+        index.fill_buckets();
         index
     }
-
-    fn key_slot(&mut self, at: usize) -> Option<&mut u64> {
-        self.index
-            .keys
-            .get_mut(at / NODE_KEYS)?
-            .0
-            .get_mut(at % NODE_KEYS)
-    }
-}
-
-/// The first key of each node, in nodes; `None` if there is one node only.
-fn level_above(below: &[Node]) -> Option<Vec<Node>> {
-    let node_of = |nodes: &[Node]| {
-        let mut keys = [NO_KEY; NODE_KEYS];
-        for (key, node) in keys.iter_mut().zip(nodes) {
-            *key = node.0.first().copied().unwrap_or(NO_KEY);
-        }
-        Node(keys)
-    };
-    (below.len() > 1).then(|| below.chunks(NODE_KEYS).map(node_of).collect())
 }
 
 #[cfg(test)]
@@ -282,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sector_is_found_at_every_number_of_levels() {
+    fn every_sector_is_found_at_every_number_of_segments() {
         for count in [0, 1, 2, 15, 16, 17, 255, 256, 257, 4096, 4097, 5000] {
             let index = index(count);
             assert_eq!(index.len() as u64, count);
@@ -295,6 +271,24 @@ mod tests {
                 assert_eq!(found, want, "{sector} of {count}");
             }
             assert_eq!(index.segments_from(Sectors(u64::MAX)).next(), None);
+        }
+    }
+
+    #[test]
+    fn crowded_and_empty_buckets_are_searched_as_well() {
+        let mut builder = IndexBuilder::new(1000);
+        let starts = (0..500).map(|at| at * 3);
+        let starts: Vec<u64> = starts.chain([1 << 20, (1 << 50) - 2]).collect();
+        for start in &starts {
+            builder.push(segment(*start, 2)).unwrap();
+        }
+        let index = builder.finish();
+        for (at, start) in starts.iter().enumerate() {
+            for (sector, want) in [(*start, at), (start + 1, at), (start + 2, at + 1)] {
+                let found = index.segments_from(Sectors(sector)).next();
+                let want = starts.get(want).map(|start| segment(*start, 2));
+                assert_eq!(found, want, "{sector}");
+            }
         }
     }
 
@@ -323,6 +317,6 @@ mod tests {
     #[test]
     fn a_segment_takes_16_bytes_and_little_more() {
         let index = index(100_000);
-        assert!(index.memory_bytes() < 100_000 * 16 + 100_000 * 8 / 15 + 1024);
+        assert!(index.memory_bytes() <= 100_000 * 17 + 8);
     }
 }
