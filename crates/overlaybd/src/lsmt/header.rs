@@ -2,25 +2,6 @@
 //!
 //! The header is the first block of a file, the trailer the last one of a sealed layer. Of a sealed layer the trailer
 //! counts: its header may be stale. Nothing in LSMT has a checksum.
-//!
-//! | byte | size | field | rule |
-//! |---|---|---|---|
-//! | 0 | 8 | magic0 | `4C 53 4D 54 00 01 02 00` |
-//! | 8 | 16 | magic1 | `65 7E 63 D2 94 44 08 4C A2 D2 C8 EC 4F CF AE 8A` |
-//! | 24 | 4 | size | 390; ignored on read, as by every known reader |
-//! | 28 | 4 | flags | see [`Flags`] |
-//! | 32 | 8 | index_offset | byte of the first record in this file |
-//! | 40 | 8 | index_size | records, not bytes |
-//! | 48 | 8 | virtual_size | bytes, a multiple of 512; 0 takes the size of the layer below |
-//! | 56 | 37 | uuid | 36 characters and a NUL |
-//! | 93 | 37 | parent_uuid | the same |
-//! | 130 | 2 | reserved | 0 |
-//! | 132 | 1 | version | 1; a larger one is refused |
-//! | 133 | 1 | sub_version | 1; ignored |
-//! | 134 | 256 | user_tag | free text, filled up with NULs |
-//! | 390 | 3706 | padding | 0 |
-//!
-//! All numbers are little endian. Source: containerd/overlaybd at 063821f, `src/overlaybd/lsmt/file.cpp`.
 
 use block::{ByteLen, ByteOffset, Sectors};
 
@@ -175,7 +156,26 @@ impl UserTag {
     }
 }
 
-/// A header or trailer. Whether its numbers fit the file is checked where they are used.
+/// A header or trailer, a block of 4096 bytes. Whether its numbers fit the file is checked where they are used.
+///
+/// | byte | size | field | rule |
+/// |---|---|---|---|
+/// | 0 | 8 | magic0 | `4C 53 4D 54 00 01 02 00` |
+/// | 8 | 16 | magic1 | `65 7E 63 D2 94 44 08 4C A2 D2 C8 EC 4F CF AE 8A` |
+/// | 24 | 4 | size | 390; ignored on read, as by every known reader |
+/// | 28 | 4 | flags | see [`Flags`] |
+/// | 32 | 8 | index_offset | byte of the first record in this file |
+/// | 40 | 8 | index_size | records, not bytes |
+/// | 48 | 8 | virtual_size | bytes, a multiple of 512; 0 takes the size of the layer below |
+/// | 56 | 37 | uuid | 36 characters and a NUL |
+/// | 93 | 37 | parent_uuid | the same |
+/// | 130 | 2 | reserved | 0 |
+/// | 132 | 1 | version | 1; a larger one is refused |
+/// | 133 | 1 | sub_version | 1; ignored |
+/// | 134 | 256 | user_tag | free text, filled up with NULs |
+/// | 390 | 3706 | padding | 0 |
+///
+/// All numbers are little endian. Source: containerd/overlaybd at 063821f, `src/overlaybd/lsmt/file.cpp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What the block and its file are.

@@ -1,17 +1,4 @@
 //! The 16-byte record of an index: which segment of the virtual disk is where in a file.
-//!
-//! Two little-endian words:
-//!
-//! | word | bits | field | meaning |
-//! |---|---|---|---|
-//! | low | 0-49 | offset | first sector of the virtual disk |
-//! | low | 50-63 | length | sectors, 1 to 16383 |
-//! | high | 0-54 | moffset | first sector in the file, counted from its byte 0 |
-//! | high | 55 | zeroed | 1: reads as zeros, there is no data |
-//! | high | 56-63 | tag | which file; has a meaning in warp layers only (1 = target) |
-//!
-//! A record with offset 2^50 - 1 and length 0 is padding and may be anywhere in an index. Any other record of length 0 is
-//! damage: dropping it would turn data into a hole.
 
 use std::fmt;
 
@@ -46,7 +33,20 @@ pub struct Segment {
     target: u64,
 }
 
-/// What an index holds at one place.
+/// What an index holds at one place: a segment or filler.
+///
+/// Two little-endian words:
+///
+/// | word | bits | field | meaning |
+/// |---|---|---|---|
+/// | low | 0-49 | offset | first sector of the virtual disk |
+/// | low | 50-63 | length | sectors, 1 to 16383 |
+/// | high | 0-54 | moffset | first sector in the file, counted from its byte 0 |
+/// | high | 55 | zeroed | 1: reads as zeros, there is no data |
+/// | high | 56-63 | tag | which file; has a meaning in warp layers only (1 = target) |
+///
+/// A record with offset 2^50 - 1 and length 0 is padding and may be anywhere in an index. Any other record of length 0 is
+/// damage: dropping it would turn data into a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// Filler, to be skipped.

@@ -14,6 +14,7 @@ mod corrupt;
 mod dumps;
 mod fixture;
 mod headers;
+mod lifecycle;
 mod parents;
 mod plans;
 mod properties;

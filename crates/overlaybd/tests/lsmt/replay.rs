@@ -3,7 +3,10 @@
 use std::num::NonZeroU16;
 
 use block::{Extent, Sectors};
-use overlaybd::lsmt::{Appended, HEADER_SECTORS, RECORD_BYTES, RecordGroup, Segment};
+use overlaybd::lsmt::{
+    Appended, HEADER_SECTORS, HybridWrite, MutableIndex, RECORD_BYTES, RecordGroup, Segment,
+    WriteStep,
+};
 
 use crate::fixture;
 
@@ -113,4 +116,40 @@ fn a_torn_tail_is_cut_and_unsynced_writes_are_not_there() {
     let (crash, data_len, _) = open("crash");
     assert_eq!(crash.index, plain.index);
     assert_eq!(crash.data_len.0 as usize, data_len);
+}
+
+/// The Rust reference discards as a log does, and overwrites what it has data for.
+#[test]
+fn a_hybrid_upper_appends_as_the_reference_does() {
+    let mut index = MutableIndex::new();
+    let mut data_end = HEADER_SECTORS;
+    let mut bytes = Vec::new();
+    for line in fixture::read_text("d_rw_rust/ops").lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        let extent = Extent {
+            start: Sectors(number(1) / 512),
+            len: Sectors(number(2) / 512),
+        };
+        let appended: Vec<_> = if words[0] == "w" {
+            HybridWrite::new(&index, extent, data_end)
+                .filter_map(|step| match step.unwrap() {
+                    WriteStep::Append(segment) => Some(segment),
+                    WriteStep::Overwrite { .. } => None,
+                })
+                .collect()
+        } else {
+            Appended::discarded(extent, data_end)
+                .map(Result::unwrap)
+                .collect()
+        };
+        for segment in appended {
+            bytes.extend(segment.encode());
+            data_end = segment.moffset_end();
+            index.insert(segment);
+        }
+    }
+    assert!(bytes == fixture::read("d_rw_rust/hybrid.index")[4096..]);
+    let data_len = fixture::read("d_rw_rust/hybrid.data").len() as u64;
+    assert_eq!(data_end.offset_bytes().0, data_len);
 }
