@@ -1,6 +1,6 @@
 //! Reading fixtures: what a caller of the crate does, with whole files in memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use block::{ByteLen, ByteOffset, Extent, Sectors};
 use overlaybd::Error;
@@ -16,10 +16,28 @@ const CHUNK_BYTES: usize = 1000;
 /// Sectors of one lookup: no multiple of anything in the fixtures.
 const LOOKUP_SECTORS: u64 = 1021;
 
-pub(crate) fn read(name: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures")
-        .join(name);
+        .join(name)
+}
+
+/// The files of a group, in order, as other functions name them.
+pub(crate) fn names_in(group: &str) -> Vec<String> {
+    let name_of = |entry: std::io::Result<std::fs::DirEntry>| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        format!("{group}/{name}")
+    };
+    let mut names: Vec<_> = std::fs::read_dir(path(group))
+        .unwrap()
+        .map(name_of)
+        .collect();
+    names.sort();
+    names
+}
+
+pub(crate) fn read(name: &str) -> Vec<u8> {
+    let path = path(name);
     std::fs::read(&path).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
 }
 
@@ -148,8 +166,7 @@ pub(crate) fn sparse_file(name: &str) -> (Vec<u8>, Vec<ByteRange>) {
 
 /// `e_sparse/aligned4k_sealed.lsmt.gz` without its compression.
 pub(crate) fn sparse_sealed() -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/e_sparse/aligned4k_sealed.lsmt.gz");
+    let path = path("e_sparse/aligned4k_sealed.lsmt.gz");
     let output = std::process::Command::new("gzip")
         .arg("-dc")
         .arg(path)
