@@ -19,6 +19,9 @@
 //!
 //! What was dropped must be cut off the files before anything is appended: [`LogUpper::data_len`], [`LogUpper::index_len`].
 //!
+//! A file that was sealed in place keeps the header of an upper. Whether it was sealed is the caller's to know: the last block
+//! of an upper is whatever the disk's user wrote, and may look like a trailer.
+//!
 //! A hybrid upper (flags 0x23, 0x21) is read in the same way; its writer may overwrite data in place.
 
 use block::{ByteLen, ByteOffset, SECTOR_BYTES, Sectors};

@@ -1,6 +1,7 @@
 //! A layer on another parent than it names is refused, with both uuids.
 
-use overlaybd::lsmt::{Layer, Stack};
+use overlaybd::ErrorKind;
+use overlaybd::lsmt::{LOWERS_MAX, Layer, LayerIndex, Stack};
 
 use crate::fixture;
 
@@ -52,4 +53,14 @@ fn none_is_never_a_mismatch() {
     let without_parent = layer("b_stack4/L0.lsmt");
     assert!(Stack::build(&[&nil, &named]).is_ok());
     assert!(Stack::build(&[&named, &without_parent]).is_ok());
+}
+
+/// A tag is one byte: 255 lowers, and the last tag for an upper.
+#[test]
+fn one_layer_too_many_is_refused() {
+    let empty = layer("a_empty/empty.lsmt");
+    let stack = Stack::build(&[&empty; LOWERS_MAX]).unwrap();
+    assert_eq!(stack.upper_index(), LayerIndex(u8::MAX));
+    let error = Stack::build(&[&empty; LOWERS_MAX + 1]).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::TooLarge);
 }
