@@ -12,6 +12,9 @@
 
 mod error;
 pub mod lsmt;
+mod range;
+pub mod tar;
 pub mod zfile;
 
 pub use error::{Error, ErrorKind};
+pub use range::FileRange;
