@@ -13,6 +13,7 @@
 mod error;
 pub mod lsmt;
 mod range;
+pub mod sniff;
 pub mod tar;
 pub mod zfile;
 
