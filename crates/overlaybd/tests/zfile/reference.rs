@@ -2,12 +2,12 @@
 
 use block::ByteLen;
 use overlaybd::zfile::{
-    Algorithm, BlockChecksums, BlockFormat, BlockSize, Completion, HeaderBlock, Options, Part,
-    Writer,
+    Algorithm, BlockChecksums, BlockDecoder, BlockFormat, BlockSize, Completion, HeaderBlock,
+    Options, Part, Writer,
 };
 use overlaybd::{FileRange, tar};
 
-use crate::allocations::assert_bounded;
+use crate::allocations::{allocations_in, assert_bounded};
 use crate::files::{json, layer, names, open, payload, read, read_all, sha256, slice};
 
 /// The options in a file's name: `merged_zstd_bs4096_crc1_hdr1`, `plain_zeros_300K_lz4_bs4096`. `None` if there are none.
@@ -112,6 +112,27 @@ fn every_zfile_of_the_reference_is_read_and_written_again_with_equal_bytes() {
     }
     assert_eq!((files, option_sets.len()), (40, 15));
     assert_bounded();
+}
+
+#[test]
+fn reading_blocks_allocates_nothing() {
+    for name in [
+        "merged_lz4_bs4096_crc1_hdr1.zfile",
+        "merged_zstd_bs65536_crc1_hdr1.zfile",
+    ] {
+        let file = read(&format!("c_zfile/{name}"));
+        let zfile = open(&file).unwrap();
+        let mut decoder = BlockDecoder::new(zfile.header().blocks).unwrap();
+        let mut raw = vec![0; 64 << 10];
+        let allocations = allocations_in(|| {
+            for piece in zfile.pieces(FileRange::new(0, zfile.len().0)) {
+                let stored = slice(&file, piece.stored);
+                let raw = &mut raw[..piece.raw_len as usize];
+                decoder.decode(stored, raw).unwrap();
+            }
+        });
+        assert_eq!(allocations, 0, "{name}");
+    }
 }
 
 #[test]
