@@ -12,6 +12,10 @@
 
 mod error;
 pub mod lsmt;
+mod range;
+pub mod sniff;
+pub mod tar;
 pub mod zfile;
 
 pub use error::{Error, ErrorKind};
+pub use range::FileRange;
