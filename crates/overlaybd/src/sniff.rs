@@ -6,14 +6,10 @@
 use std::fmt;
 
 use crate::tar::{FirstBlock, NotTar};
-use crate::zfile;
+use crate::{lsmt, zfile};
 
 /// As many first bytes as a verdict needs; fewer only if the file is shorter.
 pub const SNIFF_BYTES: usize = 512;
-
-/// LSMT's magic (containerd/overlaybd, `src/overlaybd/lsmt/file.cpp` at 063821f).
-const LSMT_MAGIC: [u8; 24] =
-    *b"LSMT\x00\x01\x02\x00\x65\x7e\x63\xd2\x94\x44\x08\x4c\xa2\xd2\xc8\xec\x4f\xcf\xae\x8a";
 
 /// What a file is, and why it is not what was tried before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +37,7 @@ impl Verdict {
         };
         if zfile::has_magic(first) {
             Self::ZFile(not_tar)
-        } else if first.starts_with(&LSMT_MAGIC) {
+        } else if lsmt::has_magic(first) {
             Self::Lsmt(not_tar)
         } else {
             Self::Unknown(not_tar)
@@ -80,7 +76,8 @@ mod tests {
         let unfinished = tar::unfinished_wrapper();
         assert_eq!(Verdict::of(&unfinished), Verdict::UnfinishedTar);
         let mut lsmt = [0; SNIFF_BYTES];
-        lsmt[..24].copy_from_slice(&LSMT_MAGIC);
+        let magic = *b"LSMT\x00\x01\x02\x00\x65\x7e\x63\xd2\x94\x44\x08\x4c\xa2\xd2\xc8\xec\x4f\xcf\xae\x8a";
+        lsmt[..24].copy_from_slice(&magic);
         assert_eq!(Verdict::of(&lsmt), Verdict::Lsmt(NotTar::Magic));
         assert_eq!(Verdict::of(&lsmt[..100]), Verdict::Lsmt(NotTar::Short));
         lsmt[23] ^= 1;

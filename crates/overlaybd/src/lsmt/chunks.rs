@@ -1,18 +1,9 @@
 //! Records out of bytes that come in chunks of any length.
 
-use block::{ByteLen, ByteOffset};
+use block::ByteOffset;
 
 use super::record::RECORD_BYTES;
-use crate::{Error, ErrorKind};
-
-/// A range of a file, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ByteRange {
-    /// First byte.
-    pub offset: ByteOffset,
-    /// Number of bytes.
-    pub len: ByteLen,
-}
+use crate::{Error, ErrorKind, FileRange};
 
 /// One record's bytes and which record it is.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +24,7 @@ impl RawRecord {
 /// Cuts a range of a file into records. Holds at most one record's bytes.
 #[derive(Debug)]
 pub(super) struct RecordChunks {
-    range: ByteRange,
+    range: FileRange,
     taken: u64,
     partial: [u8; RECORD_BYTES],
     partial_len: usize,
@@ -41,7 +32,7 @@ pub(super) struct RecordChunks {
 
 impl RecordChunks {
     /// For the records in `range`.
-    pub(super) const fn new(range: ByteRange) -> Self {
+    pub(super) const fn new(range: FileRange) -> Self {
         Self {
             range,
             taken: 0,
@@ -87,10 +78,12 @@ impl RecordChunks {
 
 #[cfg(test)]
 mod tests {
+    use block::ByteLen;
+
     use super::*;
 
     fn numbers(chunks: &[&[u8]], len: u64) -> Result<Vec<(u64, u8)>, Error> {
-        let mut records = RecordChunks::new(ByteRange {
+        let mut records = RecordChunks::new(FileRange {
             offset: ByteOffset(4096),
             len: ByteLen(len),
         });

@@ -13,13 +13,12 @@
 
 use block::{ByteLen, ByteOffset, Extent, Sectors};
 
-use super::chunks::ByteRange;
 use super::header::{Flags, HEADER_BYTES, HEADER_LEN, HEADER_SECTORS, Header, UserTag};
 use super::index::{Index, IndexBuilder, LAYER_RECORDS_MAX, Segments};
 use super::lookup::LayerIndex;
 use super::record::{RECORD_BYTES, Record, Segment};
 use super::uuid::LayerUuid;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, FileRange};
 
 /// Records are padded to a multiple of this: 4096 bytes.
 const RECORDS_MULTIPLE: usize = HEADER_BYTES / RECORD_BYTES;
@@ -46,7 +45,7 @@ pub struct DataCopy {
     /// Which file to read: the tag of the source's segment.
     pub layer: LayerIndex,
     /// What to read.
-    pub from: ByteRange,
+    pub from: FileRange,
     /// Where in the new file it goes.
     pub to: ByteOffset,
 }
@@ -238,7 +237,7 @@ impl Copies<'_> {
         };
         let copy = DataCopy {
             layer: LayerIndex(segment.tag()),
-            from: ByteRange {
+            from: FileRange {
                 offset: segment.moffset().offset_bytes(),
                 len: segment.len().len_bytes(),
             },

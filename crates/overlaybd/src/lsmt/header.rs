@@ -213,6 +213,13 @@ impl Place {
     }
 }
 
+/// Whether bytes begin with LSMT's magic.
+pub(crate) fn has_magic(first: &[u8]) -> bool {
+    first
+        .strip_prefix(&MAGIC0)
+        .is_some_and(|rest| rest.starts_with(&MAGIC1))
+}
+
 impl Header {
     /// Parses the block that starts at `offset` of a file; `part` is the name that errors give it.
     ///

@@ -16,19 +16,19 @@
 
 use block::{ByteLen, ByteOffset, SECTOR_BYTES, Sectors};
 
-use super::chunks::{ByteRange, RawRecord, RecordChunks};
+use super::chunks::{RawRecord, RecordChunks};
 use super::header::{self, HEADER_LEN, Header, Place};
 use super::index::{Index, IndexBuilder, LAYER_RECORDS_MAX};
 use super::record::{RECORD_BYTES, Record, Segment};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, FileRange};
 
 /// Where the two blocks are that a layer's layout is read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerEnds {
     /// The header.
-    pub header: ByteRange,
+    pub header: FileRange,
     /// The trailer.
-    pub trailer: ByteRange,
+    pub trailer: FileRange,
 }
 
 /// What a layer's records point to.
@@ -44,7 +44,7 @@ enum Content {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     trailer: Header,
-    index: ByteRange,
+    index: FileRange,
     content: Content,
 }
 
@@ -78,7 +78,7 @@ impl LayerEnds {
             let offset = ByteOffset(len.0);
             return Err(Error::new(ErrorKind::Truncated, "layer", offset, detail));
         };
-        let block = |offset| ByteRange {
+        let block = |offset| FileRange {
             offset: ByteOffset(offset),
             len: HEADER_LEN,
         };
@@ -145,7 +145,7 @@ impl Layout {
 
     /// The range of the records.
     #[must_use]
-    pub const fn index(&self) -> ByteRange {
+    pub const fn index(&self) -> FileRange {
         self.index
     }
 
@@ -161,7 +161,7 @@ impl Layout {
 }
 
 /// Where the index is, if the trailer at `trailer_offset` is one and its numbers fit.
-fn index_range(trailer: &Header, trailer_offset: ByteOffset) -> Result<ByteRange, Error> {
+fn index_range(trailer: &Header, trailer_offset: ByteOffset) -> Result<FileRange, Error> {
     let place = Place {
         part: "trailer",
         offset: trailer_offset,
@@ -192,7 +192,7 @@ fn index_range(trailer: &Header, trailer_offset: ByteOffset) -> Result<ByteRange
         return Err(place.error(ErrorKind::Corrupt, header::INDEX_OFFSET_AT, detail));
     }
     let len = ByteLen(len);
-    Ok(ByteRange { offset, len })
+    Ok(FileRange { offset, len })
 }
 
 /// Takes the bytes of a layer's index in chunks of any length.

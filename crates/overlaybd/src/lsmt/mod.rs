@@ -35,8 +35,8 @@ mod stack;
 mod upper;
 mod uuid;
 
-pub use chunks::ByteRange;
 pub use compact::{Copies, DataCopy, LayerPlan, NewLayer};
+pub(crate) use header::has_magic;
 pub use header::{
     Flags, HEADER_BYTES, HEADER_LEN, HEADER_SECTORS, Header, USER_TAG_BYTES_MAX, UserTag,
     VIRTUAL_SECTORS_MAX,

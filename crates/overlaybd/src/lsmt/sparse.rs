@@ -11,12 +11,11 @@
 
 use block::{ByteLen, Extent, Sectors};
 
-use super::chunks::ByteRange;
 use super::header::{self, HEADER_LEN, HEADER_SECTORS, Header, Place};
 use super::index::INDEX_RECORDS_MAX;
 use super::log::Appended;
 use super::mutable::MutableIndex;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, FileRange};
 
 /// The header of a sparse upper, of a file that is long enough.
 #[derive(Clone, Debug)]
@@ -62,7 +61,7 @@ impl SparseLayout {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] for a range that is not whole sectors, [`ErrorKind::TooLarge`] beyond [`INDEX_RECORDS_MAX`].
-    pub fn index(&self, data: impl IntoIterator<Item = ByteRange>) -> Result<MutableIndex, Error> {
+    pub fn index(&self, data: impl IntoIterator<Item = FileRange>) -> Result<MutableIndex, Error> {
         let mut index = MutableIndex::new();
         let end = HEADER_SECTORS.0 + self.header.virtual_size.0;
         for range in data {
@@ -91,7 +90,7 @@ impl SparseLayout {
 }
 
 /// The first sector of a range and the first one behind it.
-fn sectors_of(range: ByteRange) -> Result<(u64, u64), Error> {
+fn sectors_of(range: FileRange) -> Result<(u64, u64), Error> {
     let end = ByteLen(range.offset.0.saturating_add(range.len.0));
     let first = Sectors::try_from_bytes(ByteLen(range.offset.0));
     match (first, Sectors::try_from_bytes(end)) {
@@ -100,7 +99,7 @@ fn sectors_of(range: ByteRange) -> Result<(u64, u64), Error> {
     }
 }
 
-fn error_at(range: ByteRange, detail: String) -> Error {
+fn error_at(range: FileRange, detail: String) -> Error {
     let what = format!("extent of {}", range.len);
     Error::new(ErrorKind::Corrupt, what, range.offset, detail)
 }
@@ -126,8 +125,8 @@ mod tests {
         }
     }
 
-    fn range(offset: u64, len: u64) -> ByteRange {
-        ByteRange {
+    fn range(offset: u64, len: u64) -> FileRange {
+        FileRange {
             offset: ByteOffset(offset),
             len: ByteLen(len),
         }

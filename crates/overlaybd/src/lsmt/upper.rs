@@ -26,12 +26,12 @@
 
 use block::{ByteLen, ByteOffset, SECTOR_BYTES, Sectors};
 
-use super::chunks::{ByteRange, RawRecord, RecordChunks};
+use super::chunks::{RawRecord, RecordChunks};
 use super::header::{self, HEADER_LEN, Header, Place};
 use super::index::INDEX_RECORDS_MAX;
 use super::mutable::MutableIndex;
 use super::record::{RECORD_BYTES, Record, SegmentFault};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, FileRange};
 
 /// How an upper is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct LogLayout {
     header: Header,
     mode: LogMode,
     data_end: Sectors,
-    records: ByteRange,
+    records: FileRange,
     /// The two headers disagree about the size: a crash while it was changed.
     size_fault: Option<Error>,
 }
@@ -113,7 +113,7 @@ impl LogLayout {
         Ok(Self {
             mode,
             data_end: Sectors(files.data_len.0 / SECTOR_BYTES),
-            records: ByteRange {
+            records: FileRange {
                 offset: index.index_offset,
                 len: ByteLen(records * record_bytes),
             },
@@ -124,7 +124,7 @@ impl LogLayout {
 
     /// The range of the index file to read: every whole record.
     #[must_use]
-    pub const fn records(&self) -> ByteRange {
+    pub const fn records(&self) -> FileRange {
         self.records
     }
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use block::{ByteLen, ByteOffset, Extent, Sectors};
 use overlaybd::Error;
+use overlaybd::FileRange;
 use overlaybd::lsmt::{
-    ByteRange, HEADER_BYTES, Layer, LayerEnds, Layout, LogFiles, LogLayout, LogLoader, Piece,
-    Source,
+    HEADER_BYTES, Layer, LayerEnds, Layout, LogFiles, LogLayout, LogLoader, Piece, Source,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -49,7 +49,7 @@ pub(crate) fn read_json(name: &str) -> Value {
     serde_json::from_slice(&read(name)).unwrap()
 }
 
-pub(crate) fn slice(file: &[u8], range: ByteRange) -> &[u8] {
+pub(crate) fn slice(file: &[u8], range: FileRange) -> &[u8] {
     let start = usize::try_from(range.offset.0).unwrap();
     &file[start..start + usize::try_from(range.len.0).unwrap()]
 }
@@ -129,7 +129,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 }
 
 /// A file of `e_sparse/sparse_files.tar`: its content and the ranges that have data.
-pub(crate) fn sparse_file(name: &str) -> (Vec<u8>, Vec<ByteRange>) {
+pub(crate) fn sparse_file(name: &str) -> (Vec<u8>, Vec<FileRange>) {
     let tar = read("e_sparse/sparse_files.tar");
     let octal = |field: &[u8]| {
         let text = String::from_utf8(field.to_vec()).unwrap();
@@ -154,7 +154,7 @@ pub(crate) fn sparse_file(name: &str) -> (Vec<u8>, Vec<ByteRange>) {
             }
             file[offset..offset + len].copy_from_slice(&tar[from..from + len]);
             from += len;
-            ranges.push(ByteRange {
+            ranges.push(FileRange {
                 offset: ByteOffset(offset as u64),
                 len: ByteLen(len as u64),
             });
