@@ -19,7 +19,8 @@ impl Manager {
         device.on_entered(now);
         let creators = std::mem::take(&mut device.creators);
         let view = device.view();
-        tracing::info!(device = %view.name, id = ?view.id, "live");
+        let id = view.id.map(|id| id.0);
+        tracing::info!(device = %view.name, id, "live");
         for creator in creators {
             let (id, answer) = match creator {
                 Creator::First(id) => (id, Answer::Created(Box::new(view.clone()))),

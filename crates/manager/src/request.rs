@@ -182,8 +182,8 @@ impl CreateRequest {
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<Difference> {
         let size = |request: &Self| match request.size {
-            Some(size) => size.0.to_string(),
-            None => "unset".into(),
+            Some(size) => format!("{} bytes", size.0),
+            None => "that of its backing".into(),
         };
         let access = |request: &Self| (request.access == Access::ReadOnly).to_string();
         let fields = [

@@ -124,27 +124,19 @@ impl Daemon {
         let devices = counts.creating + counts.live + counts.stopping + counts.quarantined;
         let mut limits = vec![
             limit("devices", devices, view.devices_max),
-            limit("stops_at_once", view.turns_held, view.turns_max),
+            limit("stop_concurrency", view.turns_held, view.turns_max),
             limit(
                 "control_commands_stuck",
                 self.driver.kernel.stuck(),
                 ublk::STUCK_MAX,
             ),
         ];
-        if let Some(ublks_max) = self.driver.kernel.probe().ublks_max {
-            // Only some kernels count our kind of device against it; which do is a quirk of theirs.
-            let in_use = if self
-                .driver
-                .kernel
-                .probe()
-                .quirks
-                .has(ublk::Quirk::LimitCountsAllDevices)
-            {
-                devices
-            } else {
-                0
-            };
-            limits.push(limit("kernel_ublks_max", in_use, ublks_max as usize));
+        let probe = self.driver.kernel.probe();
+        if let Some(ublks_max) = probe.ublks_max
+            // Other kernels count only devices of unprivileged users against it.
+            && probe.quirks.has(ublk::Quirk::LimitCountsAllDevices)
+        {
+            limits.push(limit("kernel_ublks_max", devices, ublks_max as usize));
         }
         limits
     }
