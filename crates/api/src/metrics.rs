@@ -96,13 +96,15 @@ impl Exposition {
                 "info",
                 "Version of the daemon and of the kernel",
                 None,
-                MetricType::Info,
+                // The encoder's own info type would add its suffix to the name once more.
+                MetricType::Gauge,
             )?
-            .encode_info(&[
+            .encode_family(&[
                 ("version", status.version.as_str()),
                 ("kernel", status.kernel.release.as_str()),
                 ("copy_mode", status.kernel.copy_mode.as_str()),
-            ])?;
+            ])?
+            .encode_gauge(&1_u64)?;
         encoder
             .encode_descriptor(
                 "uptime_seconds",
@@ -296,6 +298,7 @@ mod tests {
     fn every_figure_of_the_snapshot_is_a_series() {
         let text = render(source()).unwrap();
         for line in [
+            "blockyard_info{version=\"1.2.3\",kernel=\"6.12.0\",copy_mode=\"plain\"} 1",
             "blockyard_device_reads_total{device=\"web\"} 11",
             "blockyard_device_in_flight{device=\"web\"} 2",
             "blockyard_device_size_bytes{device=\"web\"} 1048576",

@@ -119,7 +119,7 @@ impl Daemon {
         let devices = counts.creating + counts.live + counts.stopping + counts.quarantined;
         let mut limits = vec![
             limit("devices", devices, view.devices_max),
-            limit("stops_at_once", view.turns_held, view.turns_max),
+            limit("stop_concurrency", view.turns_held, view.turns_max),
             limit(
                 "control_commands_stuck",
                 self.driver.kernel.stuck(),

@@ -345,7 +345,7 @@ impl Driver {
             }
             if clock::now() + pause >= deadline {
                 let text = format!(
-                    "device {id} is deleted and something still holds it; look for it with `fuser -v {}` and `findmnt`",
+                    "device {id} is stopped and something still holds it; look for it with `findmnt -S {}` and unmount it",
                     ublk::block_node(id).display()
                 );
                 return Err(Fault::new(FaultKind::DeadlineExceeded, text));

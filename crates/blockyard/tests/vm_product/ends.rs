@@ -89,7 +89,10 @@ fn a_mounted_device_is_pulled_out_like_a_disk() {
         let removal = daemon.client(&["remove", "mounted"]);
         println!(
             "{}",
-            removal.refused(8, &["await_gone", "still holds it", "fuser", "quarantined"])
+            removal.refused(
+                8,
+                &["await_gone", "still holds it", "findmnt -S", "quarantined"]
+            )
         );
         let seen = daemon.see("/v1/devices/mounted");
         assert_eq!(seen["state"], "quarantined", "{seen}");
