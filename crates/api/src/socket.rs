@@ -69,7 +69,7 @@ impl From<BindError> for Problem {
         let (code, advice) = match &error {
             BindError::InUse { .. } => (
                 Code::SocketInUse,
-                "stop that daemon, or choose another path with --socket",
+                "see it with `blockyard status`, or give a second daemon both a --socket and a --state-dir of its own",
             ),
             BindError::Blocked { .. } => (
                 Code::SocketBlocked,

@@ -35,7 +35,7 @@ pub enum Denied {
     },
     /// There are as many devices as there may be, or every serial is in use.
     #[error(
-        "device {name} is not created: the limit of {limit} devices is reached; remove some or raise the limit"
+        "device {name} is not created: the limit of {limit} devices (limits.devices_max) is reached; remove some, or raise it in the configuration file"
     )]
     LimitReached {
         /// The device that was asked for.

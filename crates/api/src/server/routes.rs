@@ -75,7 +75,7 @@ impl<S: Service> Context<S> {
             let max = self.limits.changes_max;
             Problem::new(
                 Code::LimitReached,
-                format!("{max} changes are in progress, which is the limit"),
+                format!("{max} changes are in progress, which is the limit (limits.changes_max)"),
                 "wait until some have ended, then try again",
             )
             .about("changes")

@@ -1,10 +1,12 @@
 //! Wrong usage as one line, like every other problem; help and version as they are.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
 use api::v1::{Code, Problem};
+use clap::CommandFactory;
 use clap::error::ErrorKind;
 
+use super::Cli;
 use crate::exit::Exit;
 use crate::output::{self, Format};
 
@@ -26,12 +28,29 @@ pub(crate) fn answer(error: &clap::Error) -> Exit {
     } else {
         Format::Human
     };
-    output::report(format, "usage", &problem(error))
+    output::report(format, "usage", &problem(error, &help(std::env::args_os())))
 }
 
-fn problem(error: &clap::Error) -> Problem {
+/// Where help is: that of the subcommand, once there is one.
+fn help(arguments: impl Iterator<Item = OsString>) -> String {
+    let mut arguments = arguments.skip(1);
+    while let Some(argument) = arguments.next() {
+        if argument == "--socket" || argument == "--timeout" {
+            // The word that follows is its value.
+            arguments.next();
+        } else if !argument.as_encoded_bytes().starts_with(b"-") {
+            return match Cli::command().find_subcommand(&argument) {
+                Some(command) => format!("see blockyard {} --help", command.get_name()),
+                None => break,
+            };
+        }
+    }
+    "see blockyard --help".to_owned()
+}
+
+fn problem(error: &clap::Error, help: &str) -> Problem {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Problem::new(Code::Usage, "no command is given", "see blockyard --help");
+        return Problem::new(Code::Usage, "no command is given", help);
     }
     let text = error.render().to_string();
     // Paragraphs: what is wrong, maybe tips, the usage line, where to find help.
@@ -47,8 +66,8 @@ fn problem(error: &clap::Error) -> Problem {
     let tip =
         paragraphs.find_map(|paragraph| paragraph.trim().strip_prefix("tip: ").map(str::to_owned));
     let advice = match tip {
-        Some(tip) => format!("{tip}, or see blockyard --help"),
-        None => "see blockyard --help".to_owned(),
+        Some(tip) => format!("{tip}, or {help}"),
+        None => help.to_owned(),
     };
     Problem::new(Code::Usage, detail, advice)
 }
@@ -58,7 +77,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::Cli;
 
     #[test]
     fn each_mistake_is_one_line_that_names_it() {
@@ -78,10 +96,29 @@ mod tests {
         ] {
             let error = Cli::try_parse_from(["blockyard"].into_iter().chain(arguments.clone()))
                 .expect_err("must be refused");
-            let problem = problem(&error);
+            let problem = problem(&error, "see blockyard --help");
             let line = problem.to_string();
             assert!(line.contains(word), "{arguments:?}: {line}");
             assert!(!line.contains("Usage:") && !line.contains('\n'), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_advice_is_the_help_of_the_command() {
+        for (arguments, advice) in [
+            ("blockyard create --qeues 2", "see blockyard create --help"),
+            (
+                "blockyard --json --timeout 3 list x",
+                "see blockyard list --help",
+            ),
+            (
+                "blockyard --socket list serve",
+                "see blockyard serve --help",
+            ),
+            ("blockyard frobnicate list", "see blockyard --help"),
+            ("blockyard", "see blockyard --help"),
+        ] {
+            assert_eq!(help(arguments.split(' ').map(OsString::from)), advice);
         }
     }
 }

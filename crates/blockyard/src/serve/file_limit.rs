@@ -51,7 +51,7 @@ impl Shortage {
             needed = self.needed,
             devices = self.devices_enough_for(),
             devices_max = self.devices_max,
-            "the limit of open files is too low for devices_max; raise it (LimitNOFILE= of the service, or ulimit -n)"
+            "the limit of open files is too low for limits.devices_max; raise it (LimitNOFILE= of the service, or ulimit -n)"
         );
     }
 

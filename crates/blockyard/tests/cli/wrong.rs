@@ -12,6 +12,10 @@ fn wrong_usage_ends_with_2() {
         (vec![], "command"),
         (vec!["frobnicate"], "frobnicate"),
         (vec!["create", "web"], "SPEC"),
+        (
+            vec!["create", "web", "--qeues", "2"],
+            "blockyard create --help",
+        ),
         (vec!["create", "web", "null:1M", "--size", "8GB"], "8GB"),
         (
             vec!["create", "web", "null:1M", "--size", "99999999999999999999"],
