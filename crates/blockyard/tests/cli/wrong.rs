@@ -24,7 +24,7 @@ fn wrong_usage_ends_with_2() {
         (vec!["create", "web", "null:1M", "--depth", "0"], "depth"),
         (vec!["remove"], "--all"),
         (vec!["remove", "a", "--all"], "--all"),
-        (vec!["serve", "--shards", "many"], "many"),
+        (vec!["serve", "--shards", "many"], "a number from 1 to 128"),
         (
             vec!["serve", "--config", "/nonexistent.toml"],
             "/nonexistent.toml",
