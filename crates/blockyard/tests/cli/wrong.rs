@@ -112,6 +112,18 @@ fn an_unreachable_daemon_ends_with_5_and_says_how_to_start_it() {
 }
 
 #[test]
+fn a_path_that_is_no_socket_is_called_so() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("file");
+    std::fs::write(&file, "no socket").unwrap();
+    for path in [file.as_path(), scratch.path()] {
+        let path = path.to_str().unwrap();
+        let line = run(blockyard(&["list", "--socket", path])).refused(4);
+        assert!(line.contains(&format!("{path} is not a socket")), "{line}");
+    }
+}
+
+#[test]
 fn a_daemon_that_does_not_answer_ends_with_8() {
     let daemon = Daemon::start();
     let line = daemon
