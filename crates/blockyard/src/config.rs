@@ -1,7 +1,9 @@
 //! What the daemon is told: the arguments of `serve`, the configuration file, and the settings that come of them.
 //!
 //! The command line wins over the file, the file over the defaults. A key that is not known is refused with its
-//! name and the file, so that a misspelt limit is never ignored. `docs/configuration.md` describes the file.
+//! name and the file, so that a misspelt limit is never ignored; so is a value out of range. `docs/configuration.md` describes the file.
+
+mod value;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,6 +17,8 @@ use manager::Deadlines;
 use serde::Deserialize;
 
 use crate::output::Format;
+pub(crate) use value::number;
+use value::{AbsolutePath, Number};
 
 /// Where the socket is unless somebody says otherwise.
 pub(crate) const SOCKET_DEFAULT: &str = "/run/blockyard/blockyard.sock";
@@ -23,7 +27,7 @@ pub(crate) const STATE_DIR_DEFAULT: &str = "/var/lib/blockyard";
 /// Devices stopped at a time unless somebody says otherwise: more does not pay on any kernel tested.
 pub(crate) const STOP_CONCURRENCY_DEFAULT: usize = 16;
 /// The most shards: one is enough for a core, and a host with more cores has no device that needs them all.
-const SHARDS_MAX: u16 = 128;
+const SHARDS_MAX: u64 = 128;
 /// The most shards by default.
 const SHARDS_DEFAULT_MAX: u16 = 16;
 /// Devices at most unless the file says otherwise. Each costs up to 128 KiB of memory and 3 open files.
@@ -35,6 +39,9 @@ const CONNECTIONS_MAX_MAX: u64 = 1 << 16;
 /// The longest deadline of a step in seconds: a day.
 const DEADLINE_S_MAX: u64 = 24 * 60 * 60;
 
+/// A deadline of the file.
+type Seconds = Number<1, DEADLINE_S_MAX>;
+
 /// The arguments of `serve`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ServeArgs {
@@ -45,10 +52,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     /// Threads that serve I/O, 1 to 128 [default: one per core, at most 16]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(SHARDS_MAX)))]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=SHARDS_MAX))]
     pub(crate) shards: Option<u16>,
     /// Devices stopped at a time when all are stopped; 0 is no limit [default: 16]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<usize>(0..=DEVICES_MAX_MAX))]
     pub(crate) stop_concurrency: Option<usize>,
     /// The socket, from the global option.
     #[arg(skip)]
@@ -83,10 +90,10 @@ pub(crate) struct Settings {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
-    socket: Option<PathBuf>,
-    state_dir: Option<PathBuf>,
-    shards: Option<u16>,
-    stop_concurrency: Option<usize>,
+    socket: Option<AbsolutePath>,
+    state_dir: Option<AbsolutePath>,
+    shards: Option<Number<1, SHARDS_MAX>>,
+    stop_concurrency: Option<Number<0, DEVICES_MAX_MAX>>,
     deadlines: FileDeadlines,
     limits: FileLimits,
 }
@@ -95,27 +102,27 @@ struct File {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct FileDeadlines {
-    open_s: Option<u64>,
-    journal_s: Option<u64>,
-    add_s: Option<u64>,
-    attach_s: Option<u64>,
-    start_s: Option<u64>,
-    publish_s: Option<u64>,
-    drain_s: Option<u64>,
-    abandon_s: Option<u64>,
-    stop_s: Option<u64>,
-    delete_s: Option<u64>,
-    await_gone_s: Option<u64>,
-    close_s: Option<u64>,
+    open_s: Option<Seconds>,
+    journal_s: Option<Seconds>,
+    add_s: Option<Seconds>,
+    attach_s: Option<Seconds>,
+    start_s: Option<Seconds>,
+    publish_s: Option<Seconds>,
+    drain_s: Option<Seconds>,
+    abandon_s: Option<Seconds>,
+    stop_s: Option<Seconds>,
+    delete_s: Option<Seconds>,
+    await_gone_s: Option<Seconds>,
+    close_s: Option<Seconds>,
 }
 
 /// The table `limits`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct FileLimits {
-    devices_max: Option<usize>,
-    connections_max: Option<usize>,
-    changes_max: Option<usize>,
+    devices_max: Option<Number<1, DEVICES_MAX_MAX>>,
+    connections_max: Option<Number<2, CONNECTIONS_MAX_MAX>>,
+    changes_max: Option<Number<1, CONNECTIONS_MAX_MAX>>,
 }
 
 /// Why the settings cannot be used.
@@ -132,11 +139,16 @@ pub(crate) enum ConfigError {
         line: usize,
         message: String,
     },
-    #[error("the configuration file {}: {key} must be {range}", .path.display())]
-    Range {
+    #[error("the configuration file {}: limits.changes_max ({changes}) must be less than limits.connections_max ({connections}), so that status finds room", .path.display())]
+    Changes {
         path: PathBuf,
-        key: &'static str,
-        range: String,
+        changes: usize,
+        connections: usize,
+    },
+    #[error("the path {:?} cannot be made absolute: {source}", .path.display())]
+    Absolute {
+        path: PathBuf,
+        source: std::io::Error,
     },
 }
 
@@ -160,7 +172,8 @@ impl From<ConfigError> for Problem {
                 Code::Usage,
                 "correct it; docs/configuration.md lists the keys",
             ),
-            ConfigError::Range { path, .. } => (path, Code::Usage, "correct the value"),
+            ConfigError::Changes { path, .. } => (path, Code::Usage, "correct one of the two"),
+            ConfigError::Absolute { path, .. } => (path, Code::Usage, "give an absolute path"),
         };
         Self::new(code, error.to_string(), advice).about(path.display().to_string())
     }
@@ -169,6 +182,13 @@ impl From<ConfigError> for Problem {
 impl Settings {
     /// Reads the file, if there is one, and puts the arguments over it.
     pub(crate) fn load(args: ServeArgs) -> Result<Self, ConfigError> {
+        // Messages and the log show whole paths.
+        let args = ServeArgs {
+            config: args.config.map(absolute).transpose()?,
+            state_dir: args.state_dir.map(absolute).transpose()?,
+            socket: args.socket.map(absolute).transpose()?,
+            ..args
+        };
         let file = match &args.config {
             Some(path) => read(path)?,
             None => File::default(),
@@ -178,39 +198,43 @@ impl Settings {
 
     fn combine(args: ServeArgs, file: File) -> Self {
         let defaults = Limits::default();
-        let connections_max = file
-            .limits
-            .connections_max
-            .unwrap_or(defaults.connections_max);
-        // Changes leave a quarter of the connections to reads, as the defaults do.
-        let changes_default = defaults
-            .changes_max
-            .min(connections_max - connections_max / 4)
-            .max(1);
+        let (connections_max, changes_max) = file.limits.connections_and_changes();
         Self {
             socket: args
                 .socket
-                .or(file.socket)
+                .or(file.socket.map(|path| path.0))
                 .unwrap_or_else(|| SOCKET_DEFAULT.into()),
             state_dir: args
                 .state_dir
-                .or(file.state_dir)
+                .or(file.state_dir.map(|path| path.0))
                 .unwrap_or_else(|| STATE_DIR_DEFAULT.into()),
-            shards: args.shards.or(file.shards).unwrap_or_else(shards_default),
+            shards: args
+                .shards
+                .or(file
+                    .shards
+                    .and_then(|shards| shards.value().try_into().ok()))
+                .unwrap_or_else(shards_default),
             stop_concurrency: args
                 .stop_concurrency
-                .or(file.stop_concurrency)
+                .or(file.stop_concurrency.map(Number::count))
                 .unwrap_or(STOP_CONCURRENCY_DEFAULT),
             deadlines: file.deadlines.over(Deadlines::default()),
-            devices_max: file.limits.devices_max.unwrap_or(DEVICES_MAX_DEFAULT),
+            devices_max: file
+                .limits
+                .devices_max
+                .map_or(DEVICES_MAX_DEFAULT, Number::count),
             api: Limits {
                 connections_max,
-                changes_max: file.limits.changes_max.unwrap_or(changes_default),
+                changes_max,
                 ..defaults
             },
             logs: args.logs,
         }
     }
+}
+
+fn absolute(path: PathBuf) -> Result<PathBuf, ConfigError> {
+    std::path::absolute(&path).map_err(|source| ConfigError::Absolute { path, source })
 }
 
 fn shards_default() -> u16 {
@@ -228,10 +252,16 @@ fn read(path: &Path) -> Result<File, ConfigError> {
     let file: File = toml::from_str(&text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         let before = text.get(..offset).unwrap_or_default();
+        // A message about a value does not say whose it is.
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let message = match line.split_once('=') {
+            Some((key, _)) => format!("{}: {}", key.trim(), error.message()),
+            None => error.message().to_owned(),
+        };
         ConfigError::Parse {
             path: path.to_owned(),
             line: before.matches('\n').count() + 1,
-            message: error.message().to_owned(),
+            message,
         }
     })?;
     file.check(path)?;
@@ -240,60 +270,38 @@ fn read(path: &Path) -> Result<File, ConfigError> {
 
 impl File {
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
-        let limits = &self.limits;
-        let count = |key, value: Option<usize>, max| (key, value.map(|value| value as u64), max);
-        let ranges = [
-            ("shards", self.shards.map(u64::from), u64::from(SHARDS_MAX)),
-            count("limits.devices_max", limits.devices_max, DEVICES_MAX_MAX),
-            count(
-                "limits.connections_max",
-                limits.connections_max,
-                CONNECTIONS_MAX_MAX,
-            ),
-            count(
-                "limits.changes_max",
-                limits.changes_max,
-                CONNECTIONS_MAX_MAX,
-            ),
-        ];
-        let deadlines = self
-            .deadlines
-            .entries()
-            .map(|(key, value)| (key, value, DEADLINE_S_MAX));
-        for (key, value, max) in ranges.into_iter().chain(deadlines) {
-            if value.is_some_and(|value| value < 1 || value > max) {
-                let range = format!("1 to {max}");
-                return Err(ConfigError::Range {
-                    path: path.to_owned(),
-                    key,
-                    range,
-                });
-            }
+        let (connections, changes) = self.limits.connections_and_changes();
+        if changes < connections {
+            return Ok(());
         }
-        Ok(())
+        Err(ConfigError::Changes {
+            path: path.to_owned(),
+            changes,
+            connections,
+        })
+    }
+}
+
+impl FileLimits {
+    fn connections_and_changes(&self) -> (usize, usize) {
+        let defaults = Limits::default();
+        let connections = self
+            .connections_max
+            .map_or(defaults.connections_max, Number::count);
+        // Changes leave a quarter of the connections to reads, as the defaults do, and one at least.
+        let changes_default = defaults
+            .changes_max
+            .min(connections - connections.div_ceil(4));
+        let changes = self.changes_max.map_or(changes_default, Number::count);
+        (connections, changes)
     }
 }
 
 impl FileDeadlines {
-    fn entries(&self) -> [(&'static str, Option<u64>); 12] {
-        [
-            ("deadlines.open_s", self.open_s),
-            ("deadlines.journal_s", self.journal_s),
-            ("deadlines.add_s", self.add_s),
-            ("deadlines.attach_s", self.attach_s),
-            ("deadlines.start_s", self.start_s),
-            ("deadlines.publish_s", self.publish_s),
-            ("deadlines.drain_s", self.drain_s),
-            ("deadlines.abandon_s", self.abandon_s),
-            ("deadlines.stop_s", self.stop_s),
-            ("deadlines.delete_s", self.delete_s),
-            ("deadlines.await_gone_s", self.await_gone_s),
-            ("deadlines.close_s", self.close_s),
-        ]
-    }
-
     fn over(&self, defaults: Deadlines) -> Deadlines {
-        let pick = |seconds: Option<u64>, default| seconds.map_or(default, Duration::from_secs);
+        let pick = |seconds: Option<Seconds>, default| {
+            seconds.map_or(default, |seconds| Duration::from_secs(seconds.value()))
+        };
         Deadlines {
             open: pick(self.open_s, defaults.open),
             journal: pick(self.journal_s, defaults.journal),
@@ -387,17 +395,36 @@ mod tests {
                 ["`device_max`", "line 4"],
             ),
             ("[deadlines]\ndrain = 1\n", ["`drain`", "line 2"]),
-            ("shards = 'two'\n", ["string", "line 1"]),
-            ("shards = \n", ["line 1", "not understood"]),
-            ("shards = 0\n", ["shards must be", "1 to 128"]),
-            ("shards = 129\n", ["shards must be", "1 to 128"]),
             (
-                "[deadlines]\nstop_s = 0\n",
-                ["deadlines.stop_s must be", "1 to 86400"],
+                "shards = 'two'\n",
+                ["line 1: shards:", "a number from 1 to 128"],
             ),
             (
-                "[limits]\nconnections_max = 0\n",
-                ["limits.connections_max", "1 to 65536"],
+                "socket = 'x.sock'\n",
+                ["line 1: socket:", "an absolute path"],
+            ),
+            (
+                "\nstate_dir = 'x'\n",
+                ["line 2: state_dir:", "an absolute path"],
+            ),
+            (
+                "[limits]\nconnections_max = 8\nchanges_max = 20\n",
+                ["limits.changes_max (20)", "limits.connections_max (8)"],
+            ),
+            (
+                "[limits]\nchanges_max = 256\n",
+                ["limits.changes_max (256)", "limits.connections_max (256)"],
+            ),
+            ("shards = \n", ["line 1", "not understood"]),
+            ("shards = 0\n", ["line 1: shards:", "1 to 128"]),
+            ("\nshards = 500\n", ["line 2: shards:", "1 to 128"]),
+            (
+                "[deadlines]\nstop_s = 0\n",
+                ["line 2: stop_s:", "1 to 86400"],
+            ),
+            (
+                "[limits]\nconnections_max = 1\n",
+                ["line 2: connections_max:", "2 to 65536"],
             ),
         ] {
             let problem = load(text, ServeArgs::default()).unwrap_err();
@@ -406,6 +433,28 @@ mod tests {
                 assert!(problem.detail.contains(word), "{text:?}: {problem}");
             }
         }
+    }
+
+    #[test]
+    fn few_connections_leave_one_to_reads() {
+        for (connections, changes) in [(2, 1), (3, 2), (4, 3), (8, 6), (1000, 192)] {
+            let text = format!("[limits]\nconnections_max = {connections}\n");
+            let settings = load(&text, ServeArgs::default()).unwrap();
+            assert_eq!(settings.api.changes_max, changes, "{connections}");
+        }
+    }
+
+    #[test]
+    fn relative_arguments_become_absolute() {
+        let settings = Settings::load(ServeArgs {
+            socket: Some("x.sock".into()),
+            state_dir: Some("state".into()),
+            ..ServeArgs::default()
+        })
+        .unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(settings.socket, here.join("x.sock"));
+        assert_eq!(settings.state_dir, here.join("state"));
     }
 
     #[test]
@@ -431,12 +480,22 @@ mod tests {
             .unwrap();
         let file: File = toml::from_str(example).unwrap();
         file.check(Path::new(path)).unwrap();
-        assert!(
-            file.deadlines
-                .entries()
-                .iter()
-                .all(|(_, value)| value.is_some())
-        );
+        for key in [
+            "open_s",
+            "journal_s",
+            "add_s",
+            "attach_s",
+            "start_s",
+            "publish_s",
+            "drain_s",
+            "abandon_s",
+            "stop_s",
+            "delete_s",
+            "await_gone_s",
+            "close_s",
+        ] {
+            assert!(example.contains(&format!("\n{key} = ")), "{key}");
+        }
         let from_file = Settings::combine(ServeArgs::default(), file);
         let shards = from_file.shards;
         let defaults = Settings {

@@ -10,7 +10,7 @@ use crate::step::Step;
 pub enum Denied {
     /// The name belongs to a device that was asked for differently.
     #[error(
-        "the name {name} is taken by another device: {}; choose another name, or remove that device",
+        "the name {name} is taken by another device: {}; choose another name, or remove it first: blockyard remove {name}",
         describe(differences)
     )]
     NameTaken {
@@ -99,12 +99,7 @@ impl Denied {
 fn describe(differences: &[Difference]) -> String {
     let parts: Vec<_> = differences
         .iter()
-        .map(|d| {
-            format!(
-                "its {} is {}, asked for was {}",
-                d.field, d.existing, d.requested
-            )
-        })
+        .map(|d| format!("it {}, you asked for {}", d.existing, d.requested))
         .collect();
-    parts.join(", ")
+    parts.join("; ")
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::campaign::Campaign;
 use crate::device::Creator;
 use crate::effect::{Answer, Effect, Refusal};
-use crate::fault::Fate;
+use crate::fault::{Fate, StepFailure};
 use crate::manager::Manager;
 use crate::state::State;
 use crate::ticket::{DeviceKey, ReplyId};
@@ -19,8 +19,6 @@ impl Manager {
         device.on_entered(now);
         let creators = std::mem::take(&mut device.creators);
         let view = device.view();
-        let id = view.id.map(|id| id.0);
-        tracing::info!(device = %view.name, id, "live");
         for creator in creators {
             let (id, answer) = match creator {
                 Creator::First(id) => (id, Answer::Created(Box::new(view.clone()))),
@@ -46,7 +44,13 @@ impl Manager {
         let removers = std::mem::take(&mut device.removers);
         let failed_create = device.failed_create(fate);
         let outcome = device.removed(fate);
+        let StepFailure { step, fault, .. } = &failed_create.first;
+        let is_refused = !creators.is_empty() && fault.kind.is_refusal_of(*step);
+        if is_refused {
+            tracing::warn!(device = %failed_create.name, err = %fault, "create refused");
+        }
         match &outcome {
+            Ok(_) if is_refused => {}
             Ok(name) => tracing::info!(device = %name, "gone"),
             Err(failure) => {
                 tracing::error!(device = %failure.name, err = %failure, "removal failed")

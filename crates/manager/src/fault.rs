@@ -6,7 +6,7 @@ use std::time::Duration;
 use block::DeviceId;
 
 use crate::name::DeviceName;
-use crate::step::Step;
+use crate::step::{CreateStep, Step};
 
 /// The kinds of a failed step. Control flow and API codes depend on these only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +45,20 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// Whether a step that failed so was refused what it was asked for: the mistake is the user's, nothing is broken.
+    #[must_use]
+    pub fn is_refusal_of(self, step: Step) -> bool {
+        step == CreateStep::Open.into()
+            && matches!(
+                self,
+                Self::BackingMissing
+                    | Self::BackingKind
+                    | Self::SizeInvalid
+                    | Self::InUse
+                    | Self::Permission
+            )
+    }
+
     /// The stable code of the API.
     #[must_use]
     pub const fn code(self) -> &'static str {
@@ -220,6 +234,15 @@ mod tests {
             "device a: step start failed after 1500 ms: START_DEV hangs; then step stop failed after 1500 ms: EIO; \
              it is quarantined: remove it again once the cause is gone"
         );
+    }
+
+    #[test]
+    fn only_the_opening_of_a_backing_is_refused_by_the_users_mistake() {
+        let (open, add) = (CreateStep::Open.into(), CreateStep::Add.into());
+        assert!(FaultKind::BackingMissing.is_refusal_of(open));
+        assert!(FaultKind::Permission.is_refusal_of(open));
+        assert!(!FaultKind::Permission.is_refusal_of(add));
+        assert!(!FaultKind::Io.is_refusal_of(open));
     }
 
     #[test]

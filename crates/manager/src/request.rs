@@ -3,7 +3,7 @@
 use block::{Access, ByteLen};
 
 use crate::name::{DeviceName, NameError};
-use crate::size::{SizeError, check_size};
+use crate::size::{SizeError, check_size, spell};
 use crate::spec::{Spec, SpecError};
 
 /// The most queues of one device. The kernel allows 4096 but never more than the host has CPUs; every queue
@@ -100,9 +100,9 @@ impl RequestError {
 pub struct Difference {
     /// The field's name in the API.
     pub field: &'static str,
-    /// What the existing device has.
+    /// What the existing device has, to follow "it": `has size 1G`.
     pub existing: String,
-    /// What was asked for.
+    /// What was asked for, to follow "you asked for": `the file's own`.
     pub requested: String,
 }
 
@@ -181,28 +181,53 @@ impl CreateRequest {
     /// Where `other` asks for something else than `self` has. Empty exactly when the two are equal.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<Difference> {
-        let size = |request: &Self| match request.size {
-            Some(size) => format!("{} bytes", size.0),
-            None => "that of its backing".into(),
+        let spec = |request: &Self| match &request.spec {
+            Spec::Null { size } => format!("null:{}", spell(*size)),
+            Spec::Raw { path } => format!("raw:{path}"),
         };
-        let access = |request: &Self| (request.access == Access::ReadOnly).to_string();
-        let fields = [
-            ("name", self.name.to_string(), other.name.to_string()),
-            ("spec", self.spec.to_string(), other.spec.to_string()),
-            ("size", size(self), size(other)),
-            ("read_only", access(self), access(other)),
-            ("queues", self.queues.to_string(), other.queues.to_string()),
-            ("depth", self.depth.to_string(), other.depth.to_string()),
-        ];
-        fields
-            .into_iter()
-            .filter(|(_, existing, requested)| existing != requested)
-            .map(|(field, existing, requested)| Difference {
-                field,
-                existing,
-                requested,
-            })
-            .collect()
+        let queues = |request: &Self| match request.queues {
+            1 => "1 queue".to_owned(),
+            queues => format!("{queues} queues"),
+        };
+        let has = |value: &str| format!("has {value}");
+        let access = |request: &Self| match request.access {
+            Access::ReadOnly => "read-only".to_owned(),
+            Access::ReadWrite => "read-write".to_owned(),
+        };
+        let difference = |field, existing, requested| Difference {
+            field,
+            existing,
+            requested,
+        };
+        let mut differences = Vec::new();
+        if self.name != other.name {
+            let existing = format!("is called {}", self.name);
+            differences.push(difference("name", existing, other.name.to_string()));
+        }
+        if self.spec != other.spec {
+            let existing = has(&format!("the spec {}", spec(self)));
+            differences.push(difference("spec", existing, spec(other)));
+        }
+        if self.size != other.size {
+            let existing = match self.size {
+                Some(size) => has(&format!("size {}", spell(size))),
+                None => has("the file's own size"),
+            };
+            let requested = other.size.map_or("the file's own".to_owned(), spell);
+            differences.push(difference("size", existing, requested));
+        }
+        if self.access != other.access {
+            let existing = format!("is {}", access(self));
+            differences.push(difference("read_only", existing, access(other)));
+        }
+        if self.queues != other.queues {
+            differences.push(difference("queues", has(&queues(self)), queues(other)));
+        }
+        if self.depth != other.depth {
+            let existing = has(&format!("depth {}", self.depth));
+            differences.push(difference("depth", existing, other.depth.to_string()));
+        }
+        differences
     }
 }
 

@@ -11,7 +11,9 @@ pub const SIZE_BYTES_MAX: u64 = (i64::MAX as u64 / SECTOR_BYTES) * SECTOR_BYTES;
 #[non_exhaustive]
 pub enum SizeError {
     /// Not a number followed by a known unit.
-    #[error("{text:?} is not a size; write bytes or a number with K, M, G, T or P, such as 8G")]
+    #[error(
+        "{text:?} is not a size; write bytes, or a number with K, M, G, T, P or E (powers of 1024), such as 8G or 512MiB"
+    )]
     Malformed {
         /// What was written, cut to a few characters.
         text: String,
@@ -44,7 +46,8 @@ impl SizeError {
 /// Characters of a malformed size that an error message quotes.
 const QUOTED_CHARS_MAX: usize = 32;
 
-/// Parses a size of a device: decimal digits, then nothing or one of `K M G T P` (any case), optionally spelled `KiB`.
+/// Parses a size of a device: decimal digits, then nothing or one of `K M G T P E`, optionally spelled `KiB`; in any case,
+/// with blanks around both. The API takes the same texts beside a spec.
 ///
 /// # Errors
 /// Every [`SizeError`]; the size is checked as a device's, so 0 and broken sectors are refused.
@@ -52,14 +55,15 @@ pub fn parse_size(text: &str) -> Result<ByteLen, SizeError> {
     let quoted = || text.chars().take(QUOTED_CHARS_MAX).collect::<String>();
     let malformed = || SizeError::Malformed { text: quoted() };
     let too_large = || SizeError::TooLarge { text: quoted() };
-    let digits_end = text
+    let trimmed = text.trim();
+    let digits_end = trimmed
         .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (digits, unit) = text.split_at(digits_end);
+        .unwrap_or(trimmed.len());
+    let (digits, unit) = trimmed.split_at(digits_end);
     if digits.is_empty() {
         return Err(malformed());
     }
-    let shift = unit_shift(unit).ok_or_else(malformed)?;
+    let shift = unit_shift(unit.trim()).ok_or_else(malformed)?;
     // Only digits are left, so the one way to fail is overflow.
     let number: u64 = digits.parse().map_err(|_| too_large())?;
     let bytes = number.checked_mul(1 << shift).ok_or_else(too_large)?;
@@ -82,18 +86,32 @@ pub(crate) fn check_size(size: ByteLen) -> Result<ByteLen, SizeError> {
 }
 
 fn unit_shift(unit: &str) -> Option<u32> {
-    let letter = match unit {
-        "" => return Some(0),
-        "B" => return Some(0),
-        _ => unit.strip_suffix("iB").unwrap_or(unit),
-    };
-    match letter {
-        "k" | "K" => Some(10),
-        "m" | "M" => Some(20),
-        "g" | "G" => Some(30),
-        "t" | "T" => Some(40),
-        "p" | "P" => Some(50),
+    match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => Some(0),
+        "K" | "KIB" => Some(10),
+        "M" | "MIB" => Some(20),
+        "G" | "GIB" => Some(30),
+        "T" | "TIB" => Some(40),
+        "P" | "PIB" => Some(50),
+        "E" | "EIB" => Some(60),
         _ => None,
+    }
+}
+
+/// The size as people write it, exactly: `8G`, `1536M`, `513`.
+pub(crate) fn spell(size: ByteLen) -> String {
+    let units = [
+        (60, "E"),
+        (50, "P"),
+        (40, "T"),
+        (30, "G"),
+        (20, "M"),
+        (10, "K"),
+    ];
+    let fits = |(shift, _): &(u32, &str)| size.0 != 0 && size.0.trailing_zeros() >= *shift;
+    match units.into_iter().find(fits) {
+        Some((shift, unit)) => format!("{}{unit}", size.0 >> shift),
+        None => size.0.to_string(),
     }
 }
 
@@ -112,6 +130,8 @@ mod tests {
             ("8G", 8 << 30),
             ("1T", 1 << 40),
             ("2PiB", 2 << 50),
+            ("7e", 7 << 60),
+            (" 8 gib ", 8 << 30),
             ("9223372036854775296", SIZE_BYTES_MAX),
         ];
         for (text, bytes) in cases {
@@ -132,17 +152,24 @@ mod tests {
             ("8iB", malformed("8iB")),
             ("-8G", malformed("-8G")),
             ("1.5G", malformed("1.5G")),
-            (" 8G", malformed(" 8G")),
             ("\u{661}", malformed("\u{661}")),
             ("0", SizeError::Zero),
             ("0G", SizeError::Zero),
             ("511", SizeError::NotSectors { bytes: 511 }),
             ("9223372036854775808", too_large("9223372036854775808")),
             ("99999999999999999999", too_large("99999999999999999999")),
+            ("8E", too_large("9223372036854775808")),
             ("99999999999P", too_large("99999999999P")),
         ];
         for (text, error) in cases {
             assert_eq!(parse_size(text), Err(error), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_size_is_spelled_with_the_largest_unit_that_is_exact() {
+        for (bytes, text) in [(8 << 30, "8G"), (1536 << 20, "1536M"), (513, "513")] {
+            assert_eq!(spell(ByteLen(bytes)), text);
         }
     }
 

@@ -41,6 +41,12 @@ pub enum SpecError {
         /// What stands before the colon, or all of it, cut to a few characters.
         found: String,
     },
+    /// A path without the kind before it.
+    #[error("unknown spec {path:?}; for a file write raw:{path}")]
+    BarePath {
+        /// The path.
+        path: String,
+    },
     /// `null:` with a bad size.
     #[error("the size of a null device is wrong: {0}")]
     Size(SizeError),
@@ -69,7 +75,7 @@ impl SpecError {
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Unknown { .. } => "unknown_spec",
+            Self::Unknown { .. } | Self::BarePath { .. } => "unknown_spec",
             Self::Size(_) => "invalid_size",
             Self::PathMissing
             | Self::PathRelative { .. }
@@ -94,6 +100,8 @@ impl FromStr for Spec {
                 .map(|size| Self::Null { size })
                 .map_err(SpecError::Size),
             "raw" => parse_path(rest),
+            // No kind has such a character in its name.
+            _ if kind.contains(['/', '.']) => Err(SpecError::BarePath { path: text.into() }),
             _ => Err(SpecError::Unknown {
                 found: kind.chars().take(32).collect(),
             }),
@@ -160,10 +168,14 @@ mod tests {
         let unknown = |found: &str| SpecError::Unknown {
             found: found.into(),
         };
+        let bare = |path: &str| SpecError::BarePath { path: path.into() };
         let cases = [
             ("", unknown("")),
             ("qcow2:/a", unknown("qcow2")),
-            ("/srv/a.img", unknown("/srv/a.img")),
+            ("/srv/a.img", bare("/srv/a.img")),
+            ("disk.img", bare("disk.img")),
+            ("a/b:c", bare("a/b:c")),
+            ("overlaybd:/a.b", unknown("overlaybd")),
             ("null:0", SpecError::Size(SizeError::Zero)),
             (
                 "null:513",
@@ -183,5 +195,10 @@ mod tests {
             assert_eq!(text.parse::<Spec>(), Err(error), "{text:?}");
         }
         assert!(unknown("x").to_string().contains("null:SIZE, raw:PATH"));
+        assert!(
+            bare("disk.img")
+                .to_string()
+                .ends_with("; for a file write raw:disk.img")
+        );
     }
 }

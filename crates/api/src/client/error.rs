@@ -18,6 +18,12 @@ pub enum Error {
         /// Why connecting failed.
         source: io::Error,
     },
+    /// Something else stands at the socket's path.
+    #[error("{} is not a socket", .path.display())]
+    NotSocket {
+        /// What stands there.
+        path: PathBuf,
+    },
     /// The socket may not be opened by this user.
     #[error("no permission to connect to {}", .socket.display())]
     Denied {
@@ -69,6 +75,11 @@ impl From<Error> for Problem {
                 format!("{error} ({source})"),
                 "start it with blockyard serve, or name its socket with --socket or BLOCKYARD_SOCKET",
             ),
+            Error::NotSocket { .. } => (
+                Code::SocketBlocked,
+                error.to_string(),
+                "name the daemon's socket with --socket or BLOCKYARD_SOCKET",
+            ),
             Error::Denied { .. } => (
                 Code::PermissionDenied,
                 error.to_string(),
@@ -93,6 +104,7 @@ impl From<Error> for Problem {
         let object = match &error {
             Error::Refused(_) => None,
             Error::Unreachable { socket, .. }
+            | Error::NotSocket { path: socket }
             | Error::Denied { socket, .. }
             | Error::Deadline { socket, .. }
             | Error::Broken { socket, .. }

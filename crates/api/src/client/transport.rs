@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -142,7 +143,15 @@ async fn connect(socket: &Path) -> Result<UnixStream, Error> {
             _ if source.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(Error::Denied { socket, source });
             }
+            // The kernel refuses both a socket that nobody listens on and what is no socket.
+            Some(Errno::CONNREFUSED) if is_something_else(&socket) => {
+                return Err(Error::NotSocket { path: socket });
+            }
             _ => return Err(Error::Unreachable { socket, source }),
         }
     }
+}
+
+fn is_something_else(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket())
 }

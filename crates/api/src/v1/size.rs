@@ -18,14 +18,16 @@ pub struct ByteSize(pub u64);
 #[non_exhaustive]
 pub enum SizeError {
     /// Nothing, or a unit without a number.
-    #[error("size {text:?} has no number; write bytes or a binary unit, such as 8G or 512MiB")]
+    #[error(
+        "size {text:?} has no number; write bytes, or a number with K, M, G, T, P or E (powers of 1024), such as 8G or 512MiB"
+    )]
     NoNumber {
         /// What was given.
         text: String,
     },
     /// Something else than a unit follows the number.
     #[error(
-        "size {text:?} has an unknown unit; use K, M, G, T, P or E, or KiB to EiB (all binary)"
+        "size {text:?} has an unknown unit; write bytes, or a number with K, M, G, T, P or E (powers of 1024), such as 8G or 512MiB"
     )]
     UnknownUnit {
         /// What was given.

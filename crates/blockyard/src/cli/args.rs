@@ -7,7 +7,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::config::ServeArgs;
+use crate::config::{ServeArgs, number};
 use crate::exit::Exit;
 use crate::output;
 
@@ -37,7 +37,7 @@ pub(crate) struct Cli {
         value_name = "SECONDS",
         default_value_t = 120,
         help_heading = "Global options",
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
+        value_parser = number::<u64>(1..=86_400)
     )]
     pub(crate) timeout: u64,
     #[command(subcommand)]
@@ -101,10 +101,10 @@ pub(crate) struct CreateArgs {
     #[arg(long)]
     pub(crate) read_only: bool,
     /// Hardware queues, 1 to 64 [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=64))]
     pub(crate) queues: Option<u16>,
     /// Requests in flight per queue, 1 to 1024 [default: 64]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=1024))]
     pub(crate) depth: Option<u16>,
 }
 

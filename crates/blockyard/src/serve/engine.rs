@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use manager::{
-    Answer, CreateRequest, DeviceName, Effect, Event, Fault, Manager, Output, Refusal, ReplyId,
-    Report, StepOrder, Ticket,
+    Answer, CreateRequest, DeviceName, DeviceView, Effect, Event, Fault, Manager, Output, Refusal,
+    ReplyId, Report, StepOrder, Ticket,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -186,6 +186,9 @@ impl EngineTask {
                     self.journal.write(changes, Box::new(done));
                 }
                 Effect::Reply { id, result } => {
+                    if let Ok(Answer::Created(view)) = &result {
+                        log_live(view);
+                    }
                     if let Some(reply) = self.replies.remove(&id) {
                         // A client that went away does not hear the answer.
                         let _ = reply.send(result);
@@ -220,13 +223,25 @@ impl EngineTask {
     }
 }
 
+fn log_live(view: &DeviceView) {
+    let id = view.id.map(|id| id.0);
+    let node = view.id.map(ublk::block_node);
+    let path = node
+        .as_deref()
+        .map(|node| tracing::field::display(node.display()));
+    tracing::info!(device = %view.name, id, path, "live");
+}
+
 fn stepped(
     ticket: Ticket,
     result: Result<Output, Fault>,
     name: &DeviceName,
     step: manager::Step,
 ) -> Event {
-    if let Err(fault) = &result {
+    // What the user asked for and cannot have is told when the creation has ended.
+    if let Err(fault) = &result
+        && !fault.kind.is_refusal_of(step)
+    {
         tracing::error!(device = %name, step = %step, err = %fault, "step failed");
     }
     Event::Stepped { ticket, result }

@@ -46,7 +46,7 @@ pub(crate) enum JournalError {
         source: std::io::Error,
     },
     #[error(
-        "the journal {path} is in use by a daemon that runs already; see it with `blockyard status`, or give a second daemon both a --state-dir and a --socket of its own"
+        "the journal {path} is in use by another daemon; see it with `blockyard status`, or give a second daemon both a --state-dir and a --socket of its own"
     )]
     InUse { path: PathBuf },
     #[error(

@@ -272,3 +272,56 @@ fn with_advice_or(code: Code, message: &str, otherwise: &str) -> Problem {
         None => Problem::new(code, message, otherwise),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use api::v1::ByteSize;
+    use block::{Access, ByteLen};
+    use manager::{CreateParams, CreateRequest, Spec};
+
+    use super::*;
+
+    #[test]
+    fn the_documented_example_is_a_real_answer() {
+        let request = |size, access| {
+            CreateRequest::new(CreateParams {
+                name: "web".parse().unwrap(),
+                spec: "raw:/srv/web.img".parse().unwrap(),
+                size,
+                access,
+                queues: None,
+                depth: None,
+            })
+            .unwrap()
+        };
+        let existing = request(Some(ByteLen(1 << 30)), Access::ReadWrite);
+        let requested = request(None, Access::ReadOnly);
+        let name = existing.name().clone();
+        let denied = Denied::NameTaken {
+            name: name.clone(),
+            differences: existing.differences(&requested),
+        };
+        let problem = refusal(&name, &Refusal::Denied(denied));
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md");
+        let documentation = std::fs::read_to_string(path).unwrap();
+        let example = documentation.split("```").nth(1).unwrap();
+        let example: Problem = serde_json::from_str(example.trim_start_matches("json")).unwrap();
+        assert_eq!(problem, example);
+    }
+
+    #[test]
+    fn a_spec_and_the_size_beside_it_are_written_alike() {
+        for text in ["512", "512B", "4k", " 8 GiB", "8gib", "3T", "2PiB", "7E"] {
+            let Spec::Null { size } = format!("null:{text}").parse().unwrap() else {
+                panic!("{text}")
+            };
+            assert_eq!(text.parse(), Ok(ByteSize(size.0)), "{text}");
+        }
+        for text in ["", "G", "8X", "8GB", "1.5G", "-8G", "8iB"] {
+            let spec = format!("null:{text}").parse::<Spec>().unwrap_err();
+            let beside = text.parse::<ByteSize>().unwrap_err();
+            let advice = |line: String| line.rsplit_once("; ").unwrap().1.to_owned();
+            assert_eq!(advice(spec.to_string()), advice(beside.to_string()));
+        }
+    }
+}

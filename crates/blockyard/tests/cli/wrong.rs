@@ -24,7 +24,7 @@ fn wrong_usage_ends_with_2() {
         (vec!["create", "web", "null:1M", "--depth", "0"], "depth"),
         (vec!["remove"], "--all"),
         (vec!["remove", "a", "--all"], "--all"),
-        (vec!["serve", "--shards", "many"], "many"),
+        (vec!["serve", "--shards", "many"], "a number from 1 to 128"),
         (
             vec!["serve", "--config", "/nonexistent.toml"],
             "/nonexistent.toml",
@@ -108,6 +108,18 @@ fn an_unreachable_daemon_ends_with_5_and_says_how_to_start_it() {
                 "{line}"
             );
         }
+    }
+}
+
+#[test]
+fn a_path_that_is_no_socket_is_called_so() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("file");
+    std::fs::write(&file, "no socket").unwrap();
+    for path in [file.as_path(), scratch.path()] {
+        let path = path.to_str().unwrap();
+        let line = run(blockyard(&["list", "--socket", path])).refused(4);
+        assert!(line.contains(&format!("{path} is not a socket")), "{line}");
     }
 }
 

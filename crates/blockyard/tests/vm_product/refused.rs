@@ -21,7 +21,18 @@ fn leaves_nothing(daemon: Daemon, refusals: impl FnOnce(&Daemon)) {
     });
     assert_eq!(daemon.names(), [""; 0]);
     assert_eq!(links(), links_before);
-    drop(daemon);
+    // A user's mistake is one line of the log, and no error.
+    let ended = daemon.terminate();
+    let told: Vec<_> = ended
+        .log
+        .lines()
+        .filter(|line| line.contains("device=first"))
+        .collect();
+    assert!(
+        matches!(told[..], [line] if line.contains("WARN") && line.contains("create refused")),
+        "{}",
+        ended.log
+    );
 }
 
 /// A file of that many bytes.

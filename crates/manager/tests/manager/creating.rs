@@ -221,5 +221,8 @@ fn a_request_that_differs_is_a_conflict_that_says_where() {
     let reply = rig.create(other.unwrap());
     assert_eq!(rig.denial(reply), "name_taken");
     let text = rig.replies[&reply].as_ref().unwrap_err().to_string();
-    assert!(text.contains("its depth is 64, asked for was 7"), "{text}");
+    assert!(
+        text.contains("it has depth 64, you asked for 7; "),
+        "{text}"
+    );
 }
