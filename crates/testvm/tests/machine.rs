@@ -8,7 +8,8 @@ use std::fs;
 use std::time::Duration;
 
 use testvm::{
-    DeviceManager, Disk, ErrorKind, GuestJob, KernelSeries, Outcome, Vm, host, kernel, run,
+    Deadline, DeviceManager, Disk, ErrorKind, GuestJob, KernelSeries, Outcome, Vm, host, kernel,
+    run,
 };
 
 fn sh(script: &str) -> GuestJob {
@@ -100,7 +101,15 @@ fn cutting_the_power_leaves_no_process_behind() {
     let kernel = kernel::ensure(KernelSeries::V6_12).unwrap();
     let out = tempfile::tempdir().unwrap();
     let vm = Vm::boot(&kernel, &sh("sleep 1000"), out.path()).unwrap();
-    assert!(is_served(out.path()));
+    // A process that was just started has no arguments for a moment.
+    let limit = Deadline::after(Duration::from_secs(30));
+    while !is_served(out.path()) {
+        assert!(
+            !limit.remaining().is_zero(),
+            "no process serves the machine"
+        );
+        std::thread::yield_now();
+    }
     vm.cut_power();
     assert!(!is_served(out.path()));
 }
