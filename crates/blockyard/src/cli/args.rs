@@ -49,7 +49,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the daemon
     ///
-    /// SIGTERM and SIGINT stop every device and end it; a second one, half a second later or more, stops waiting for I/O in
+    /// SIGTERM, SIGINT and SIGHUP stop every device and end it; a second one, half a second later or more, stops waiting for I/O in
     /// flight. The exit code says whether every device stopped in order.
     Serve(ServeArgs),
     #[command(flatten)]

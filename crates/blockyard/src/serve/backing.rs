@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,6 +61,10 @@ pub(crate) enum BackingError {
         "{path} may not be opened by this daemon; check its mode and owner, and those of the directories above"
     )]
     Permission { path: PathBuf },
+    #[error(
+        "{path} has sectors of {block_size} bytes and only 512 can be served; put a file on a file system on it"
+    )]
+    BlockSize { path: PathBuf, block_size: String },
     #[error("{path} is on a read-only file system or device; pass --read-only")]
     ReadOnly { path: PathBuf },
     #[error("{op} of {path} failed")]
@@ -104,9 +108,18 @@ impl Backing {
     ) -> Result<Self, BackingError> {
         let file = open(path, access)?;
         lock(&file, path, access)?;
-        let size = settle_size(&file, path, asked, access)?;
         let is_device = is_block_device(&file, path)?;
-        let (zeroing, features) = probe_zeroing(&file, size, access);
+        if is_device {
+            check_device(&file, path, access)?;
+        }
+        let size = settle_size(&file, path, asked, access)?;
+        let (zeroing, features) = if is_device {
+            // What a device refuses in part has already changed its page cache, and with it what is read until the cache is
+            // dropped. The kernel writes zeros instead.
+            (Zeroing::Unsupported, RawFeatures { zero_range: false })
+        } else {
+            probe_zeroing(&file, size, access)
+        };
         let holes = if is_device {
             HoleMap::all_data(size.len_bytes())
         } else {
@@ -227,6 +240,38 @@ fn is_block_device(file: &File, path: &Path) -> Result<bool, BackingError> {
     Ok(metadata.file_type().is_block_device())
 }
 
+/// Refuses a device that is write-protected, or whose sectors are larger than those that are served.
+fn check_device(file: &File, path: &Path, access: Access) -> Result<(), BackingError> {
+    let failed = |op| {
+        move |source| BackingError::Io {
+            op,
+            path: path.to_owned(),
+            source,
+        }
+    };
+    let number = file.metadata().map_err(failed("stat"))?.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let sysfs = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    // A partition's queue is that of its disk.
+    let block_size = std::fs::read_to_string(sysfs.join("queue/logical_block_size"))
+        .or_else(|_| std::fs::read_to_string(sysfs.join("../queue/logical_block_size")))
+        .map_err(failed("reading the block size"))?;
+    if block_size.trim() != "512" {
+        return Err(BackingError::BlockSize {
+            path: path.to_owned(),
+            block_size: block_size.trim().to_owned(),
+        });
+    }
+    let protected =
+        std::fs::read_to_string(sysfs.join("ro")).map_err(failed("reading its mode"))?;
+    if access == Access::ReadWrite && protected.trim() != "0" {
+        return Err(BackingError::ReadOnly {
+            path: path.to_owned(),
+        });
+    }
+    Ok(())
+}
+
 fn lock(file: &File, path: &Path, access: Access) -> Result<(), BackingError> {
     let operation = match access {
         Access::ReadOnly => FlockOperation::NonBlockingLockShared,
@@ -314,9 +359,8 @@ fn probe_zeroing(file: &File, size: Sectors, access: Access) -> (Zeroing, RawFea
     let beyond = size.len_bytes().0.next_multiple_of(4096);
     let try_flags =
         |flags| rustix::fs::fallocate(file, flags | FallocateFlags::KEEP_SIZE, beyond, 4096);
-    // A block device refuses ranges behind its end (EINVAL) but zeroes ranges inside it, with or without discard below.
-    let works =
-        |result: rustix::io::Result<()>| matches!(result, Ok(()) | Err(Errno::INVAL | Errno::FBIG));
+    // A range behind the largest file that the file system can hold.
+    let works = |result: rustix::io::Result<()>| matches!(result, Ok(()) | Err(Errno::FBIG));
     let punch = works(try_flags(FallocateFlags::PUNCH_HOLE));
     let zero_range = punch && works(try_flags(FallocateFlags::ZERO_RANGE));
     if zero_range {

@@ -10,6 +10,8 @@ use std::sync::mpsc;
 
 use manager::{Change, Fault, FaultKind, Instance, STAMP_FIELD_MAX, StoredRecord};
 use redb::{Database, ReadableTable, TableDefinition};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
 /// Facts about the installation, not about devices.
@@ -17,6 +19,8 @@ const INSTALLATION: TableDefinition<'_, &str, u32> = TableDefinition::new("insta
 /// The 24-bit number that this installation's devices carry; drawn at random once.
 const INSTANCE: &str = "instance";
 const FILE_NAME: &str = "journal.redb";
+/// Locked by the daemon that has the state directory. Empty; it stays.
+const LOCK_NAME: &str = "lock";
 /// Changes of one transaction. Bounds the time one batch makes the next one wait.
 const BATCH_MAX: usize = 256;
 /// Memory for pages of the store. The records of ten thousand devices are about 2 MiB.
@@ -82,6 +86,7 @@ impl Journal {
             path: directory.to_owned(),
             source,
         })?;
+        let lock = lock(directory)?;
         let path = directory.join(FILE_NAME);
         let open_error = |error: redb::Error| match error {
             redb::Error::DatabaseAlreadyOpen => JournalError::InUse { path: path.clone() },
@@ -100,6 +105,7 @@ impl Journal {
         let store = Store {
             path: path.clone(),
             database: Some(database),
+            _lock: lock,
         };
         let (queue, orders) = mpsc::channel();
         std::thread::Builder::new()
@@ -118,6 +124,28 @@ impl Journal {
                 "the journal's thread has ended",
             )));
         }
+    }
+}
+
+/// Takes the state directory for this daemon alone.
+fn lock(directory: &Path) -> Result<File, JournalError> {
+    let path = directory.join(LOCK_NAME);
+    let failed = |source| JournalError::Directory {
+        path: directory.to_owned(),
+        source,
+    };
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(failed)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(JournalError::InUse {
+            path: directory.join(FILE_NAME),
+        }),
+        Err(errno) => Err(failed(errno.into())),
     }
 }
 
@@ -164,6 +192,8 @@ fn draw_instance() -> Result<Instance, redb::Error> {
 struct Store {
     path: PathBuf,
     database: Option<Database>,
+    /// Held for as long as the daemon lives: the store's own lock is gone while it is closed.
+    _lock: File,
 }
 
 fn run(mut store: Store, orders: &mpsc::Receiver<(Vec<Change>, DoneBox)>) {

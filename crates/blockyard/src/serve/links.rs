@@ -1,7 +1,7 @@
 //! `/dev/blockyard/NAME`: a symbolic link to the device while it lives.
 //!
 //! Links are replaced by rename, so a reader sees the old device, the new one or none, never a half-made link. Daemons of
-//! several installations share the directory: at start only links to devices that do not exist are removed, and whose
+//! several installations share the directory: at start only links to ublk devices that do not exist are removed, what is no such link is never touched, and whose
 //! device a link points at is asked of the kernel before it is replaced or removed (`steps.rs`).
 
 use std::io;
@@ -22,7 +22,7 @@ impl Links {
         std::fs::create_dir_all(directory)?;
         for entry in std::fs::read_dir(directory)? {
             let entry = entry?;
-            if entry.file_type()?.is_symlink() && !entry.path().exists() {
+            if node_of(&entry.path()).is_some_and(|node| !node.exists()) {
                 std::fs::remove_file(entry.path())?;
             }
         }
@@ -38,13 +38,15 @@ impl Links {
 
     /// The device that the name points at; `None` without a link, or with one that is not ours to understand.
     pub(crate) fn target(&self, name: &DeviceName) -> Option<DeviceId> {
-        let node = std::fs::read_link(self.path(name)).ok()?;
-        let digits = node.to_str()?.strip_prefix("/dev/ublkb")?;
+        let node = node_of(&self.path(name))?;
+        let digits = node.to_str()?.strip_prefix(NODE)?;
         digits.parse().ok().map(DeviceId)
     }
 
     /// Points the name at the device.
     pub(crate) fn publish(&self, name: &DeviceName, id: DeviceId) -> io::Result<()> {
+        // Somebody may have removed it meanwhile.
+        std::fs::create_dir_all(&self.directory)?;
         match std::os::unix::fs::symlink(ublk::block_node(id), self.path(name)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.replace(name, id),
             result => result,
@@ -52,6 +54,12 @@ impl Links {
     }
 
     fn replace(&self, name: &DeviceName, id: DeviceId) -> io::Result<()> {
+        if node_of(&self.path(name)).is_none() {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "there is something else that no daemon made; move it away",
+            ));
+        }
         // Names start with a letter or digit, so this one belongs to no device.
         let fresh = self.directory.join(format!(".{name}.new"));
         match std::fs::remove_file(&fresh) {
@@ -62,13 +70,25 @@ impl Links {
         std::fs::rename(&fresh, self.path(name))
     }
 
-    /// Removes the name; done already is done.
+    /// Removes the name; done already is done, and what is no link to a device stays.
     pub(crate) fn unpublish(&self, name: &DeviceName) -> io::Result<()> {
+        if node_of(&self.path(name)).is_none() {
+            return Ok(());
+        }
         match std::fs::remove_file(self.path(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
     }
+}
+
+/// What the names of device nodes begin with.
+const NODE: &str = "/dev/ublkb";
+
+/// The device node that a link points at; `None` for anything but a link to one.
+fn node_of(link: &Path) -> Option<PathBuf> {
+    let node = std::fs::read_link(link).ok()?;
+    node.to_str()?.starts_with(NODE).then_some(node)
 }
 
 #[cfg(test)]
@@ -81,6 +101,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", directory.path().join("alive")).unwrap();
         std::os::unix::fs::symlink("/dev/ublkb-none", directory.path().join("stale")).unwrap();
         std::fs::write(directory.path().join("file"), "not ours").unwrap();
+        std::os::unix::fs::symlink("/nonexistent", directory.path().join("foreign")).unwrap();
         let links = Links::open(directory.path()).unwrap();
         let name: DeviceName = "a".parse().unwrap();
         links.publish(&name, DeviceId(3)).unwrap();
@@ -98,6 +119,13 @@ mod tests {
             .map(|e| e.unwrap().file_name())
             .collect();
         left.sort();
-        assert_eq!(left, ["alive", "file"]);
+        assert_eq!(left, ["alive", "file", "foreign"]);
+        // What no daemon made is neither replaced nor removed.
+        for name in ["file", "foreign", "alive"] {
+            let name: DeviceName = name.parse().unwrap();
+            assert!(links.publish(&name, DeviceId(5)).is_err());
+            links.unpublish(&name).unwrap();
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3);
     }
 }

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first stops all devices, a later one hurries. Meanwhile the log tells how far it is.
+//! SIGTERM, SIGINT and SIGHUP (the end of the terminal): the first stops all devices, a later one hurries. Meanwhile the log tells how far it is.
 
 use std::time::Duration;
 
@@ -17,9 +17,10 @@ const NAMES_MAX: usize = 5;
 
 /// Watches for signals until the process ends.
 pub(crate) async fn watch(engine: Engine) {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
+    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
+        signal(SignalKind::hangup()),
     ) else {
         tracing::error!("signals cannot be watched; only SIGKILL will end this daemon");
         return;
@@ -29,6 +30,7 @@ pub(crate) async fn watch(engine: Engine) {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
         }
         let Some(first) = first else {
             first = Some(clock::now());

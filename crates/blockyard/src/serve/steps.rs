@@ -411,7 +411,9 @@ fn map_queues(
 fn backing_fault(error: &BackingError) -> Fault {
     let kind = match error {
         BackingError::Missing { .. } => FaultKind::BackingMissing,
-        BackingError::Directory { .. } | BackingError::WrongType { .. } => FaultKind::BackingKind,
+        BackingError::Directory { .. }
+        | BackingError::WrongType { .. }
+        | BackingError::BlockSize { .. } => FaultKind::BackingKind,
         BackingError::Empty { .. }
         | BackingError::NotSectors { .. }
         | BackingError::TooLarge { .. }

@@ -71,6 +71,19 @@ fn three_hundred_devices_come_and_go_with_the_same_threads() {
     });
 }
 
+/// What a daemon in the background of a terminal gets when that is closed.
+#[test]
+fn the_end_of_the_terminal_takes_everything_down() {
+    on_a_kernel(|| {
+        let before = char_devices();
+        let daemon = Daemon::start();
+        daemon.create_sparse("dev", 8);
+        let ended = daemon.end_by(Signal::HUP);
+        assert_eq!(ended.code, Some(0), "{}", ended.log);
+        assert_eq!(char_devices(), before);
+    });
+}
+
 /// A removal is an order, not a question: the device goes away under the file system as a disk that is pulled out. Who
 /// wants a clean file system unmounts first. Its number is free when the file system is unmounted; until then the device is
 /// kept aside.

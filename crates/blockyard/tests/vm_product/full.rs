@@ -119,6 +119,10 @@ fn a_full_state_directory_fails_the_creation_and_nothing_else() {
             before.display()
         ));
         small.free();
+        // The journal's file is closed after an error: the state directory is this daemon's all the same.
+        let elsewhere = tempfile::tempdir().unwrap();
+        let second = setup.run_in(elsewhere.path());
+        second.refused(4, &["journal", "a second daemon"]);
         // With space made, creations work again.
         daemon.create("after", "null:1M");
         daemon.ok(&["remove", "after"]);

@@ -99,6 +99,49 @@ fn files_that_cannot_back_a_device() {
 }
 
 #[test]
+fn disks_that_cannot_back_a_device() {
+    on_a_kernel(|| {
+        leaves_nothing(Daemon::start(), |daemon| {
+            let image = daemon.file("disk.img", 1);
+            let attach = |options: &[&str]| {
+                let words = [
+                    &["losetup", "-f", "--show"],
+                    options,
+                    &[image.to_str().unwrap()],
+                ];
+                succeeds(&words.concat()).trim().to_owned()
+            };
+            let protected = attach(&["-r"]);
+            let coarse = attach(&["-b", "4096"]);
+            let plain = attach(&[]);
+            let ran = [&protected, &coarse]
+                .map(|disk| daemon.client(&["create", "disk", &format!("raw:{disk}")]));
+            let read_only =
+                daemon.client(&["create", "disk", &format!("raw:{protected}"), "--read-only"]);
+            daemon.ok(&["remove", "disk"]);
+            // What a disk refuses in part changes its cache all the same: so a device on a disk offers neither.
+            let device = daemon.create("disk", &format!("raw:{plain}"));
+            let node = std::fs::canonicalize(&device).unwrap();
+            let queue = format!(
+                "/sys/block/{}/queue",
+                node.file_name().unwrap().to_str().unwrap()
+            );
+            let limits = ["discard_max_bytes", "write_zeroes_max_bytes"]
+                .map(|limit| std::fs::read_to_string(format!("{queue}/{limit}")).unwrap());
+            daemon.ok(&["remove", "disk"]);
+            for disk in [&protected, &coarse, &plain] {
+                succeeds(&["losetup", "-d", disk]);
+            }
+            assert_eq!(read_only.code, 0, "{read_only:?}");
+            let [protected, coarse] = ran;
+            protected.refused(7, &["read-only", "--read-only"]);
+            coarse.refused(2, &["4096 bytes", "only 512"]);
+            assert_eq!(limits, ["0\n", "0\n"]);
+        });
+    });
+}
+
+#[test]
 fn specs_and_sizes_that_cannot_be_served() {
     on_a_kernel(|| {
         leaves_nothing(Daemon::start(), |daemon| {
