@@ -17,5 +17,6 @@ kept
 mkdir -p /new/out; mount -t virtiofs outfs /new/out; cp /job /new/run/testvm-job
 echo 120 > /proc/sys/kernel/hung_task_timeout_secs; echo 1 > /proc/sys/kernel/panic_on_oops
 ip link set lo up
+: > /new/out/begun
 chroot /new /bin/sh /run/testvm-job < /dev/null > /dev/vport0p1 2>&1
 echo $? > /new/out/rc; dmesg > /new/out/kernel.log; poweroff -f

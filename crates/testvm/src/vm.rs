@@ -21,6 +21,11 @@ use crate::qemu::Wiring;
 use crate::virtiofs::{Caching, SharedDir};
 use crate::{initramfs, program, qemu};
 
+/// How often a machine is booted whose kernel dies before the job begins. Emulation with several CPUs sometimes loses a race that
+/// hardware does not have: `Oops: int3` while the kernel patches its own code, 1.5 s after power-on.
+const BOOTS_MAX: u32 = 3;
+/// Written by init when the job begins.
+const BEGUN: &str = "begun";
 /// One read of the job's output.
 const READ_BYTES: usize = 64 << 10;
 
@@ -47,7 +52,8 @@ pub struct Vm {
     _scratch: tempfile::TempDir,
 }
 
-/// Boots the kernel, runs the job and waits for its end; the job's output goes to `sink` as it appears.
+/// Boots the kernel, runs the job and waits for its end; the job's output goes to `sink` as it appears. A kernel that dies
+/// before the job begins is booted again, and `sink` told so: nothing of the job has happened.
 ///
 /// # Errors
 /// As [`Vm::boot`] and [`Vm::wait`]. A command that fails is no error: see [`Outcome::status`].
@@ -57,7 +63,21 @@ pub fn run(
     out_dir: &Path,
     sink: &mut dyn Write,
 ) -> Result<Outcome, Error> {
-    Vm::boot(kernel, job, out_dir)?.wait(sink)
+    let mut boots = 1;
+    loop {
+        let ended = Vm::boot(kernel, job, out_dir)?.wait(sink);
+        let Err(error) = &ended else { return ended };
+        let has_begun = out_dir.join(BEGUN).exists();
+        if error.kind() != ErrorKind::GuestDied || has_begun || boots == BOOTS_MAX {
+            return ended;
+        }
+        boots += 1;
+        writeln!(
+            sink,
+            "the kernel died before the job began, boot {boots} of {BOOTS_MAX} follows: {error}"
+        )
+        .map_err(|error| Error::io("write the job's output", out_dir.display(), error))?;
+    }
 }
 
 impl Vm {
@@ -229,7 +249,7 @@ impl Vm {
 
 /// Results of an earlier run must not be taken for this one's.
 fn remove_results(dir: &Path) -> std::io::Result<()> {
-    for name in ["rc", "log", "kernel.log", "console"] {
+    for name in ["rc", "log", "kernel.log", "console", BEGUN] {
         match fs::remove_file(dir.join(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => {}

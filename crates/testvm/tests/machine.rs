@@ -77,6 +77,19 @@ fn a_panic_is_no_result_and_shows_the_console() {
     assert!(error.to_string().contains("Kernel panic"), "{error}");
 }
 
+/// In so little memory the machine ends before the job begins.
+#[test]
+fn a_kernel_that_dies_before_the_job_begins_is_booted_again_and_then_given_up() {
+    let mut job = sh("true");
+    job.memory_mib = 64;
+    let (outcome, log, out) = run_on_old(&job);
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::GuestDied, "{error}");
+    assert!(!out.path().join("begun").exists());
+    assert_eq!(log.matches("boot 2 of 3 follows").count(), 1, "{log}");
+    assert_eq!(log.matches("boot 3 of 3 follows").count(), 1, "{log}");
+}
+
 #[test]
 fn a_job_that_cannot_begin_says_why() {
     let mut job = sh("true");

@@ -75,7 +75,7 @@ fn state_directories_that_cannot_be_used() {
             &in_state(&first.path("state")),
             scratch.path(),
             4,
-            &["journal", "in use by a daemon that runs already"],
+            &["journal", "in use by another daemon"],
         );
         assert_eq!(first.names(), ["mine"]);
         first.stop();
