@@ -268,14 +268,7 @@ impl Iterator for Copies<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn segment(start: u64, len: u64, moffset: u64) -> Segment {
-        let extent = Extent {
-            start: Sectors(start),
-            len: Sectors(len),
-        };
-        Segment::data(extent, Sectors(moffset)).unwrap()
-    }
+    use crate::lsmt::samples::segment;
 
     fn index(segments: impl IntoIterator<Item = Segment>) -> Index {
         let mut builder = IndexBuilder::new(u64::MAX);

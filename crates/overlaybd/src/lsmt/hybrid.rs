@@ -72,13 +72,7 @@ impl Iterator for HybridWrite<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn extent(start: u64, len: u64) -> Extent {
-        Extent {
-            start: Sectors(start),
-            len: Sectors(len),
-        }
-    }
+    use crate::lsmt::samples::extent;
 
     #[test]
     fn own_data_are_overwritten_and_the_rest_is_appended() {

@@ -106,13 +106,7 @@ const fn hole(start: u64, end: u64) -> Piece {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn extent(start: u64, len: u64) -> Extent {
-        Extent {
-            start: Sectors(start),
-            len: Sectors(len),
-        }
-    }
+    use crate::lsmt::samples::extent;
 
     #[test]
     fn an_extent_falls_into_holes_zeros_and_data() {

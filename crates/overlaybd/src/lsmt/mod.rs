@@ -29,6 +29,8 @@ mod lookup;
 mod merge;
 mod mutable;
 mod record;
+#[cfg(test)]
+mod samples;
 mod seal;
 mod sparse;
 mod stack;

@@ -149,14 +149,7 @@ impl DoubleEndedIterator for MutableSegments<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn segment(start: u64, len: u64, moffset: u64) -> Segment {
-        let extent = Extent {
-            start: Sectors(start),
-            len: Sectors(len),
-        };
-        Segment::data(extent, Sectors(moffset)).unwrap()
-    }
+    use crate::lsmt::samples::segment;
 
     fn lines(inserted: &[Segment]) -> Vec<String> {
         let mut index = MutableIndex::new();

@@ -351,13 +351,7 @@ impl fmt::Display for Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn extent(start: u64, len: u64) -> Extent {
-        Extent {
-            start: Sectors(start),
-            len: Sectors(len),
-        }
-    }
+    use crate::lsmt::samples::extent;
 
     fn data(start: u64, len: u64, moffset: u64) -> Segment {
         Segment::data(extent(start, len), Sectors(moffset)).unwrap()
