@@ -45,10 +45,14 @@ impl Links {
 
     /// Points the name at the device.
     pub(crate) fn publish(&self, name: &DeviceName, id: DeviceId) -> io::Result<()> {
-        // Somebody may have removed it meanwhile.
-        std::fs::create_dir_all(&self.directory)?;
-        match std::os::unix::fs::symlink(ublk::block_node(id), self.path(name)) {
+        let link = || std::os::unix::fs::symlink(ublk::block_node(id), self.path(name));
+        match link() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.replace(name, id),
+            // Somebody has removed the directory meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(&self.directory)?;
+                link()
+            }
             result => result,
         }
     }
@@ -127,5 +131,9 @@ mod tests {
             links.unpublish(&name).unwrap();
         }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3);
+        // A directory that is gone is made again.
+        std::fs::remove_dir_all(directory.path()).unwrap();
+        links.publish(&name, DeviceId(6)).unwrap();
+        assert_eq!(links.target(&name), Some(DeviceId(6)));
     }
 }
