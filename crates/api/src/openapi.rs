@@ -1,5 +1,7 @@
 //! The OpenAPI document: schemas from the wire types, paths from one table.
 
+use std::collections::BTreeMap;
+
 use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::{
@@ -55,8 +57,20 @@ struct Route {
 }
 
 const DEVICE: &str = "/v1/devices/{name}";
+const STRAY: &str = "/v1/strays/{id}";
 
-const ROUTES: [Route; 8] = [
+/// What any request can be answered with.
+const ANYWHERE: [Code; 7] = [
+    Code::MalformedRequest,
+    Code::PeerNotAllowed,
+    Code::RequestTimeout,
+    Code::UriTooLong,
+    Code::HeadTooLarge,
+    Code::Internal,
+    Code::LimitReached,
+];
+
+const ROUTES: [Route; 9] = [
     Route {
         method: HttpMethod::Put,
         path: DEVICE,
@@ -68,13 +82,27 @@ const ROUTES: [Route; 8] = [
         ],
         answer: Answer::Json("Device"),
         problems: &[
+            Code::InvalidJson,
             Code::InvalidField,
+            Code::InvalidName,
+            Code::UnknownSpec,
+            Code::InvalidSpec,
+            Code::InvalidSize,
+            Code::PermissionDenied,
             Code::NameTaken,
+            Code::Busy,
+            Code::SourceInUse,
+            Code::Cancelled,
             Code::BodyTooLarge,
             Code::UnsupportedMediaType,
             Code::SourceNotFound,
+            Code::SourceDenied,
+            Code::SourceInvalid,
             Code::CreateFailed,
-            Code::LimitReached,
+            Code::KernelRefused,
+            Code::IoFailed,
+            Code::FeatureMissing,
+            Code::ShuttingDown,
             Code::NoSpace,
         ],
     },
@@ -85,7 +113,7 @@ const ROUTES: [Route; 8] = [
         summary: "One device",
         answers: &[(200, "The device")],
         answer: Answer::Json("Device"),
-        problems: &[Code::NotFound],
+        problems: &[Code::InvalidName, Code::NotFound],
     },
     Route {
         method: HttpMethod::Delete,
@@ -95,10 +123,29 @@ const ROUTES: [Route; 8] = [
         answers: &[(200, "The device is gone")],
         answer: Answer::Json("Removal"),
         problems: &[
+            Code::InvalidName,
             Code::NotFound,
             Code::Busy,
             Code::StopFailed,
-            Code::LimitReached,
+            Code::KernelRefused,
+            Code::IoFailed,
+            Code::NoSpace,
+        ],
+    },
+    Route {
+        method: HttpMethod::Delete,
+        path: STRAY,
+        id: "remove_stray",
+        summary: "Remove a ublk device of another installation that no living process serves; answered when it is gone",
+        answers: &[(200, "The device is gone")],
+        answer: Answer::Json("Removal"),
+        problems: &[
+            Code::InvalidField,
+            Code::NotFound,
+            Code::Busy,
+            Code::StopFailed,
+            Code::KernelRefused,
+            Code::ShuttingDown,
         ],
     },
     Route {
@@ -117,7 +164,7 @@ const ROUTES: [Route; 8] = [
         summary: "Stop and remove every device; failures are part of the report",
         answers: &[(200, "What was removed and what failed")],
         answer: Answer::Json("RemovalReport"),
-        problems: &[Code::LimitReached],
+        problems: &[],
     },
     Route {
         method: HttpMethod::Get,
@@ -183,6 +230,18 @@ fn operation(route: &Route) -> OperationBuilder {
                 .schema(Some(String::schema())),
         );
     }
+    if route.path == STRAY {
+        operation = operation.parameter(
+            ParameterBuilder::new()
+                .name("id")
+                .parameter_in(ParameterIn::Path)
+                .required(Required::True)
+                .description(Some(
+                    "The kernel's number of the device, as the findings of /v1/status name it",
+                ))
+                .schema(Some(u32::schema())),
+        );
+    }
     if route.method == HttpMethod::Put {
         operation = operation.request_body(Some(
             RequestBodyBuilder::new()
@@ -203,10 +262,19 @@ fn operation(route: &Route) -> OperationBuilder {
         };
         operation = operation.response(status.to_string(), response.build());
     }
-    for code in route.problems {
-        operation = operation.response(code.status().to_string(), problem(code.title()));
+    // One answer for each status; its description names the codes, since a status can stand for several.
+    let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
+    for code in route.problems.iter().chain(&ANYWHERE) {
+        by_status
+            .entry(code.status())
+            .or_default()
+            .push(code.as_str());
     }
-    operation.response("default", problem("Any other problem"))
+    for (status, codes) in by_status {
+        let description = format!("A problem with one of the codes: {}", codes.join(", "));
+        operation = operation.response(status.to_string(), problem(&description));
+    }
+    operation.response("default", problem("A problem of a newer release"))
 }
 
 fn reference(schema: &str) -> utoipa::openapi::content::Content {
@@ -279,6 +347,34 @@ mod tests {
             json.pointer("/components/schemas/DeviceRequest/additionalProperties"),
             Some(&false.into())
         );
+    }
+
+    #[test]
+    fn every_code_that_the_server_sends_is_named_at_a_route() {
+        let named: Vec<Code> = ROUTES
+            .iter()
+            .flat_map(|route| route.problems.iter().copied())
+            .chain(ANYWHERE)
+            .collect();
+        let json = serde_json::to_value(document()).unwrap().to_string();
+        for code in Code::ALL {
+            let is_of_a_client = code.meaning().contains("not sent by the server");
+            // No route has these: the path or the method names none.
+            let is_of_no_route = [Code::RouteNotFound, Code::MethodNotAllowed].contains(code);
+            // A daemon that meets these does not start.
+            let is_of_the_start = [Code::UblkMissing, Code::KernelTooOld].contains(code);
+            // A call that takes too long ends at the client.
+            let is_of_the_call = *code == Code::DeadlineExceeded;
+            let is_named = named.contains(code);
+            assert_eq!(
+                is_named,
+                !(is_of_a_client || is_of_no_route || is_of_the_start || is_of_the_call),
+                "{code:?}"
+            );
+            assert!(!is_named || json.contains(code.as_str()));
+        }
+        let create = json.split("\"create_device\"").nth(1).unwrap();
+        assert!(create.contains("invalid_json, invalid_field, invalid_name"));
     }
 
     #[test]

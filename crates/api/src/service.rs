@@ -35,7 +35,7 @@ pub struct MetricsSource {
 /// The daemon behind the server.
 ///
 /// Names and requests arrive as the client sent them (decoded, not validated): the implementation parses them and answers
-/// with a [`Problem`] that says what is wrong. `create`, `remove` and `remove_all` run to their end even when
+/// with a [`Problem`] that says what is wrong. `create`, `remove`, `remove_stray` and `remove_all` run to their end even when
 /// the client goes away; the others are dropped then and must be safe to drop at any await.
 pub trait Service: Send + Sync + 'static {
     /// Creates the device, or finds that the same request was fulfilled before.
@@ -53,6 +53,9 @@ pub trait Service: Send + Sync + 'static {
 
     /// Stops and removes one device.
     fn remove(&self, name: String) -> impl Future<Output = Result<Removal, Problem>> + Send;
+
+    /// Removes a ublk device of another installation that no living process serves, by the kernel's number.
+    fn remove_stray(&self, id: u32) -> impl Future<Output = Result<Removal, Problem>> + Send;
 
     /// Stops and removes every device; failures are part of the report.
     fn remove_all(&self) -> impl Future<Output = Result<RemovalReport, Problem>> + Send;

@@ -122,6 +122,12 @@ impl HoleMap {
         self.mark_data(offset, len);
     }
 
+    /// Whether a write was ever begun.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.writes_begun.load(Ordering::Acquire) > 0
+    }
+
     /// A write that was begun has ended, however it ended.
     pub fn end_write(&self) {
         self.writes_ended.fetch_add(1, Ordering::AcqRel);

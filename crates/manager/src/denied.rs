@@ -1,5 +1,7 @@
 //! Requests that are refused at once, each with a named reason.
 
+use block::DeviceId;
+
 use crate::name::DeviceName;
 use crate::request::Difference;
 use crate::step::Step;
@@ -26,12 +28,10 @@ pub enum Denied {
         name: DeviceName,
     },
     /// The daemon takes all devices down.
-    #[error(
-        "device {name} is not created: the daemon is shutting down; ask again when it runs again"
-    )]
+    #[error("{what}: the daemon is shutting down; ask again when it runs again")]
     ShuttingDown {
-        /// The device that was asked for.
-        name: DeviceName,
+        /// What is not done.
+        what: String,
     },
     /// There are as many devices as there may be, or every serial is in use.
     #[error(
@@ -77,6 +77,28 @@ pub enum Denied {
         /// The step.
         step: Step,
     },
+    /// A ublk device that is not left over.
+    #[error("ublk device {} is not removed: {why}", id.0)]
+    NotStray {
+        /// The kernel's number of the device.
+        id: DeviceId,
+        /// Why not.
+        why: NotStray,
+    },
+}
+
+/// Why a ublk device may not be removed as a stray.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotStray {
+    /// No Blockyard made it.
+    #[error("no Blockyard made it; remove it with the program that did")]
+    Foreign,
+    /// A living process serves it.
+    #[error("a living process serves it; remove it with that daemon, or end that first")]
+    Served,
+    /// It is a device of this daemon.
+    #[error("it is device {0} of this daemon; remove it by its name")]
+    Known(DeviceName),
 }
 
 impl Denied {
@@ -92,6 +114,7 @@ impl Denied {
             Self::Busy { .. } => "busy",
             Self::Quarantined { .. } => "quarantined",
             Self::Unanswered { .. } => "unanswered",
+            Self::NotStray { .. } => "busy",
         }
     }
 }

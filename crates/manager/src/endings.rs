@@ -110,7 +110,10 @@ impl Manager {
     fn forget(&mut self, key: DeviceKey) {
         self.timers.disarm(key);
         if let Some(device) = self.devices.remove(&key) {
-            self.serials.on_gone(device.stamp.serial);
+            // The serials of other installations are theirs.
+            if device.stamp.instance == self.instance {
+                self.serials.on_gone(device.stamp.serial);
+            }
             if self.names.get(&device.name) == Some(&key) {
                 self.names.remove(&device.name);
             }

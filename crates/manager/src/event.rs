@@ -4,6 +4,7 @@ use block::{DeviceId, Geometry};
 
 use crate::fault::Fault;
 use crate::name::DeviceName;
+use crate::reconcile::KernelDevice;
 use crate::request::CreateRequest;
 use crate::ticket::{ReplyId, Ticket};
 
@@ -45,6 +46,13 @@ pub enum Event {
         reply: ReplyId,
         /// The device.
         name: DeviceName,
+    },
+    /// Someone wants a ublk device of another installation gone.
+    RemoveStray {
+        /// Where the reply goes.
+        reply: ReplyId,
+        /// The device as the kernel lists it now.
+        found: KernelDevice,
     },
     /// Someone wants every device gone that exists now.
     RemoveAll {

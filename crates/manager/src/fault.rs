@@ -36,6 +36,8 @@ pub enum FaultKind {
     Panicked,
     /// Nobody wants the device any more.
     Cancelled,
+    /// The daemon goes down.
+    ShuttingDown,
     /// The journal could not be written.
     Journal,
     /// An I/O error or an error of the kernel with no kind of its own.
@@ -75,6 +77,7 @@ impl FaultKind {
             Self::Stuck => "stuck",
             Self::Panicked => "panicked",
             Self::Cancelled => "cancelled",
+            Self::ShuttingDown => "shutting_down",
             Self::Journal => "journal_failed",
             Self::Io => "io_error",
             Self::Internal => "internal",
@@ -123,6 +126,7 @@ impl Fault {
             | FaultKind::LimitReached
             | FaultKind::Unsupported
             | FaultKind::Cancelled
+            | FaultKind::ShuttingDown
             | FaultKind::Journal
             | FaultKind::Io => KernelTrace::Nothing,
         };

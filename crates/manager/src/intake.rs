@@ -39,7 +39,7 @@ impl Manager {
         let existing = key.and_then(|key| self.devices.get_mut(key));
         let result = if self.mode != Mode::Running {
             Err(Denied::ShuttingDown {
-                name: request.name().clone(),
+                what: format!("device {} is not created", request.name()),
             })
         } else if let Some(device) = existing {
             match meet(device, &request) {
@@ -117,7 +117,7 @@ impl Manager {
             }
             (_, Admission::Begin) => {
                 device.removers.push(reply);
-                let fault = cancelled("the device was removed while it was being created");
+                let fault = overtaken();
                 self.work.push_back((key, Input::Remove(fault)));
             }
             (_, Admission::Join) => {
@@ -145,7 +145,7 @@ impl Manager {
             self.reply(reply, Err(Refusal::Denied(denied)));
             return;
         }
-        let campaign = self.begin_campaign("the device was removed while it was being created");
+        let campaign = self.begin_campaign(overtaken);
         self.removals.push((reply, campaign));
         self.finish_campaigns();
     }
@@ -154,7 +154,7 @@ impl Manager {
         if self.mode != Mode::Running {
             return;
         }
-        let campaign = self.begin_campaign("the daemon is shutting down");
+        let campaign = self.begin_campaign(shutting_down);
         self.mode = Mode::ShuttingDown;
         tracing::info!(devices = campaign.total(), "shutting down");
         self.shutdown = Some(campaign);
@@ -175,15 +175,14 @@ impl Manager {
 
     /// Begins the removal of every device; those that cannot even be tried count as failed. A shutdown tries a
     /// quarantined device once more; during it nobody does, so that it ends.
-    fn begin_campaign(&mut self, reason: &str) -> Campaign {
+    fn begin_campaign(&mut self, why: fn() -> Fault) -> Campaign {
         let mut campaign = Campaign::new(self.devices.keys().copied().collect());
         for (key, device) in &self.devices {
             let is_final =
                 self.mode != Mode::Running && matches!(device.state, State::Quarantined(_));
             match device.state.admission() {
                 Admission::Begin if !is_final => {
-                    let fault = cancelled(reason);
-                    self.work.push_back((*key, Input::Remove(fault)));
+                    self.work.push_back((*key, Input::Remove(why())));
                 }
                 Admission::Join => {}
                 Admission::Begin | Admission::Unanswered(_) => {
@@ -231,6 +230,14 @@ fn meet(device: &Device, request: &CreateRequest) -> Meeting {
     }
 }
 
-fn cancelled(reason: &str) -> Fault {
-    Fault::new(FaultKind::Cancelled, reason)
+/// Why a creation ends that a removal overtook.
+fn overtaken() -> Fault {
+    let text = "the device was removed while it was being created; create it again";
+    Fault::new(FaultKind::Cancelled, text)
+}
+
+/// Why a creation ends that the end of the daemon overtook.
+fn shutting_down() -> Fault {
+    let text = "the daemon is shutting down; ask again when it runs again";
+    Fault::new(FaultKind::ShuttingDown, text)
 }

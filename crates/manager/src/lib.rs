@@ -45,7 +45,7 @@ mod turns;
 mod view;
 
 pub use campaign::Report;
-pub use denied::Denied;
+pub use denied::{Denied, NotStray};
 pub use effect::{Answer, Change, Command, Effect, Refusal, StepOrder};
 pub use event::{Event, Output};
 pub use fault::{Failure, Fate, Fault, FaultKind, KernelTrace, StepFailure};

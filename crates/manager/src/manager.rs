@@ -111,6 +111,7 @@ impl Manager {
         match event {
             Event::Create { reply, request } => self.on_create(now, reply, request),
             Event::Remove { reply, name } => self.on_remove(reply, &name),
+            Event::RemoveStray { reply, found } => self.on_remove_stray(now, reply, found),
             Event::RemoveAll { reply } => self.on_remove_all(reply),
             Event::Shutdown => self.on_shutdown(),
             Event::Hurry => self.on_hurry(),

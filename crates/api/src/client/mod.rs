@@ -97,6 +97,15 @@ impl Client {
         self.json(Method::DELETE, device_path(name)).await
     }
 
+    /// Removes a ublk device of another installation that no living process serves.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub async fn remove_stray(&self, id: u32) -> Result<Removal, Error> {
+        self.json(Method::DELETE, format!("/v1/strays/{id}")).await
+    }
+
     /// Stops and removes every device.
     ///
     /// # Errors

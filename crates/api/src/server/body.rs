@@ -19,7 +19,7 @@ pub(super) async fn read_json<T: DeserializeOwned>(
     if !is_json(request.headers()) {
         return Err(Problem::new(
             Code::UnsupportedMediaType,
-            "the body is not declared as JSON",
+            "the body is not declared as JSON in UTF-8",
             "send the header content-type: application/json",
         )
         .about("content-type"));
@@ -27,7 +27,21 @@ pub(super) async fn read_json<T: DeserializeOwned>(
     let bytes = tokio::time::timeout(timeout, collect(request.into_body()))
         .await
         .map_err(|_| body_timeout(timeout))??;
+    if first_of(&bytes) == Some(b'[') {
+        // It would be taken as the fields in their order.
+        let text = "the body of the request is an array";
+        return Err(Problem::new(Code::InvalidField, text, OBJECT_ADVICE).about("body"));
+    }
     serde_json::from_slice(&bytes).map_err(|error| not_understood(&error))
+}
+
+const OBJECT_ADVICE: &str =
+    "send an object with spec, and optionally size, read_only, queues and depth";
+
+/// The first byte that is no space of JSON.
+fn first_of(bytes: &[u8]) -> Option<u8> {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+    bytes.iter().copied().find(|byte| !is_space(byte))
 }
 
 /// The refusal of a body larger than the limit, also when only its declared length says so.
@@ -81,16 +95,24 @@ fn is_json(headers: &HeaderMap) -> bool {
     else {
         return false;
     };
-    let essence = value.split(';').next().unwrap_or_default().trim();
-    essence.eq_ignore_ascii_case("application/json")
+    let mut parts = value.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    // JSON between systems is UTF-8 (RFC 8259); a body in anything else would not be what the client means.
+    let is_utf8 = parts
+        .filter_map(|parameter| parameter.split_once('='))
+        .filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset"))
+        .all(|(_, charset)| {
+            charset
+                .trim()
+                .trim_matches('"')
+                .eq_ignore_ascii_case("utf-8")
+        });
+    essence.eq_ignore_ascii_case("application/json") && is_utf8
 }
 
 fn not_understood(error: &serde_json::Error) -> Problem {
     let (code, advice) = if error.is_data() {
-        (
-            Code::InvalidField,
-            "send spec, and optionally size, read_only, queues and depth",
-        )
+        (Code::InvalidField, OBJECT_ADVICE)
     } else {
         (Code::InvalidJson, "send one JSON object in UTF-8")
     };
@@ -113,6 +135,8 @@ mod tests {
         for (value, expected) in [
             ("application/json", true),
             ("Application/JSON; charset=utf-8", true),
+            ("application/json; charset=\"UTF-8\"; version=1", true),
+            ("application/json; charset=utf-16", false),
             ("application/jsonp", false),
             ("application/x-www-form-urlencoded", false),
             ("", false),
@@ -122,6 +146,24 @@ mod tests {
             assert_eq!(is_json(&headers), expected, "{value}");
         }
         assert!(!is_json(&HeaderMap::new()));
+    }
+
+    #[tokio::test]
+    async fn an_array_is_no_request_though_its_values_would_fit() {
+        for (body, code) in [
+            (r#" ["null:1G", "1G"]"#, Some(Code::InvalidField)),
+            ("[", Some(Code::InvalidField)),
+            (r#"{"spec": "null:1G"}"#, None),
+            ("{", Some(Code::InvalidJson)),
+        ] {
+            let request = Request::builder()
+                .header(CONTENT_TYPE, "application/json")
+                .body(Body::from(body))
+                .unwrap();
+            let timeout = Duration::from_secs(1);
+            let read = read_json::<crate::v1::DeviceRequest>(request, timeout).await;
+            assert_eq!(read.err().map(|problem| problem.code), code, "{body}");
+        }
     }
 
     #[tokio::test]

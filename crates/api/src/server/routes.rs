@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{Method, Response, StatusCode, Uri};
-use axum::routing::get;
+use axum::routing::{delete, get};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -39,6 +39,7 @@ pub(super) fn router<S: Service>(context: Arc<Context<S>>) -> Router {
             "/v1/devices/{name}",
             get(inspect::<S>).put(create::<S>).delete(remove::<S>),
         )
+        .route("/v1/strays/{id}", delete(remove_stray::<S>))
         .route("/v1/status", get(status::<S>))
         .route("/metrics", get(scrape::<S>))
         .route("/openapi.json", get(document))
@@ -196,6 +197,31 @@ async fn remove<S: Service>(State(context): Shared<S>, name: Name) -> Answer {
         let name = name_of(name)?;
         context
             .change(|service| async move { service.remove(name).await })
+            .await
+    };
+    settle(
+        result
+            .await
+            .map(|removal| answer::json(StatusCode::OK, &removal)),
+    )
+}
+
+async fn remove_stray<S: Service>(
+    State(context): Shared<S>,
+    path: Result<Path<String>, PathRejection>,
+) -> Answer {
+    let result = async {
+        let id = path.ok().and_then(|Path(text)| text.parse().ok());
+        let id = id.ok_or_else(|| {
+            Problem::new(
+                Code::InvalidField,
+                "the path names no number of a ublk device",
+                "use a number from the findings of `blockyard status`",
+            )
+            .about("id")
+        })?;
+        context
+            .change(|service| async move { service.remove_stray(id).await })
             .await
     };
     settle(

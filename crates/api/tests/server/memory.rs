@@ -167,6 +167,19 @@ impl Service for Memory {
             .collect())
     }
 
+    async fn remove_stray(&self, id: u32) -> Result<Removal, Problem> {
+        if id == 7 {
+            return Ok(Removal {
+                name: "stray-1-2".to_owned(),
+                id: Some(id),
+                elapsed_ms: 0,
+                failures: Vec::new(),
+            });
+        }
+        let text = format!("the kernel has no ublk device {id}");
+        Err(Problem::new(Code::NotFound, text, "see the findings").about(id.to_string()))
+    }
+
     async fn remove(&self, name: String) -> Result<Removal, Problem> {
         self.remove_now(&name)
     }

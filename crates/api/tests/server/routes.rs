@@ -142,7 +142,7 @@ async fn a_wrong_body_is_refused_with_its_reason() {
             "invalid_field",
             "bool",
         ),
-        ("[]", "invalid_field", "length"),
+        ("[]", "invalid_field", "an array"),
         (r#"{"spec":"tape:1M"}"#, "unknown_spec", "spec"),
         (r#"{"spec":"null:1M","size":0}"#, "invalid_size", "0"),
     ] {

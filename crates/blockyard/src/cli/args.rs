@@ -118,6 +118,9 @@ pub(crate) struct RemoveArgs {
     /// Every device
     #[arg(long)]
     pub(crate) all: bool,
+    /// A ublk device that another installation left and no process serves, by the kernel's number; see the findings of `status`
+    #[arg(long, value_name = "ID")]
+    pub(crate) stray: Vec<u32>,
 }
 
 /// Prints the completion script.

@@ -1,4 +1,4 @@
-//! `blockyard remove`: one device, many at once, or all.
+//! `blockyard remove`: one device, many at once, all, or what another installation left.
 //!
 //! Many are removed concurrently, at most [`CONCURRENCY`] at a time. A failure is one line and the rest goes on; only a
 //! daemon that cannot be reached ends it, since every further try would say the same.
@@ -28,9 +28,15 @@ pub(super) async fn run(args: RemoveArgs, daemon: &Daemon) -> Exit {
     if args.all {
         return remove_all(daemon).await;
     }
+    let wanted: Vec<_> = args
+        .names
+        .into_iter()
+        .map(Wanted::Device)
+        .chain(args.stray.into_iter().map(Wanted::Stray))
+        .collect();
     let bar = bar(daemon.format);
-    bar.set_length(u64::try_from(args.names.len()).unwrap_or(u64::MAX));
-    let (report, exit) = remove_many(args.names, daemon, &bar).await;
+    bar.set_length(u64::try_from(wanted.len()).unwrap_or(u64::MAX));
+    let (report, exit) = remove_many(wanted, daemon, &bar).await;
     bar.finish_and_clear();
     if daemon.format == Format::Json
         && let Err(problem) = output::print_json(&report)
@@ -40,15 +46,23 @@ pub(super) async fn run(args: RemoveArgs, daemon: &Daemon) -> Exit {
     exit
 }
 
+/// What to remove.
+enum Wanted {
+    /// A device by its name.
+    Device(String),
+    /// A left-over device by its number.
+    Stray(u32),
+}
+
 async fn remove_many(
-    names: Vec<String>,
+    wanted: Vec<Wanted>,
     daemon: &Daemon,
     bar: &ProgressBar,
 ) -> (RemovalReport, Exit) {
-    let mut waiting = names.into_iter();
+    let mut waiting = wanted.into_iter();
     let mut tasks = JoinSet::new();
-    for name in waiting.by_ref().take(CONCURRENCY) {
-        tasks.spawn(remove_one(daemon.client.clone(), name));
+    for wanted in waiting.by_ref().take(CONCURRENCY) {
+        tasks.spawn(remove_one(daemon.client.clone(), wanted));
     }
     let mut report = RemovalReport::default();
     let mut exit = Exit::Ok;
@@ -62,7 +76,7 @@ async fn remove_many(
             report.removed.push(name);
             waiting
                 .next()
-                .map(|name| tasks.spawn(remove_one(daemon.client.clone(), name)));
+                .map(|wanted| tasks.spawn(remove_one(daemon.client.clone(), wanted)));
             continue;
         };
         let what = format!("remove {name}");
@@ -81,15 +95,22 @@ async fn remove_many(
         }
         waiting
             .next()
-            .map(|name| tasks.spawn(remove_one(daemon.client.clone(), name)));
+            .map(|wanted| tasks.spawn(remove_one(daemon.client.clone(), wanted)));
     }
     report.removed.sort();
     report.failed.sort_by(|a, b| a.name.cmp(&b.name));
     (report, exit)
 }
 
-async fn remove_one(client: Client, name: String) -> (String, Result<(), Problem>) {
-    let result = match client.remove(&name).await {
+async fn remove_one(client: Client, wanted: Wanted) -> (String, Result<(), Problem>) {
+    let (name, removal) = match wanted {
+        Wanted::Device(name) => {
+            let removal = client.remove(&name).await;
+            (name, removal)
+        }
+        Wanted::Stray(id) => (id.to_string(), client.remove_stray(id).await),
+    };
+    let result = match removal {
         Ok(removal) => in_order(&removal),
         Err(error) => Err(error.into()),
     };

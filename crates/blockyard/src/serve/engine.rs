@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use manager::{
-    Answer, CreateRequest, DeviceName, DeviceView, Effect, Event, Fault, Manager, Output, Refusal,
-    ReplyId, Report, StepOrder, Ticket,
+    Answer, CreateRequest, DeviceName, DeviceView, Effect, Event, Fault, KernelDevice, Manager,
+    Output, Refusal, ReplyId, Report, StepOrder, Ticket,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -26,6 +26,7 @@ enum Order {
     Event(Event),
     Create(CreateRequest, Reply),
     Remove(DeviceName, Reply),
+    RemoveStray(KernelDevice, Reply),
     RemoveAll(Reply),
     Query(Box<dyn FnOnce(&Manager) + Send>),
 }
@@ -77,6 +78,14 @@ impl Engine {
         name: DeviceName,
     ) -> Result<Result<Answer, Refusal>, EngineEnded> {
         self.ask(|reply| Order::Remove(name, reply)).await
+    }
+
+    /// Removes a device of another installation, as the kernel lists it now.
+    pub(crate) async fn remove_stray(
+        &self,
+        found: KernelDevice,
+    ) -> Result<Result<Answer, Refusal>, EngineEnded> {
+        self.ask(|reply| Order::RemoveStray(found, reply)).await
     }
 
     /// Removes every device.
@@ -157,6 +166,10 @@ impl EngineTask {
             Order::Remove(name, reply) => Event::Remove {
                 reply: self.expect(reply),
                 name,
+            },
+            Order::RemoveStray(found, reply) => Event::RemoveStray {
+                reply: self.expect(reply),
+                found,
             },
             Order::RemoveAll(reply) => Event::RemoveAll {
                 reply: self.expect(reply),

@@ -35,7 +35,7 @@ fn tell_one(finding: &Finding) -> Option<api::v1::Finding> {
         Finding::Report { device, reason } => {
             let what = match reason {
                 ReportReason::OtherInstance => {
-                    "belongs to another installation (state directory); start that one's daemon to remove it"
+                    "belongs to another installation (state directory); start that one's daemon to remove it, or, if its state is lost, remove it with `blockyard remove --stray ID`"
                 }
                 ReportReason::LiveServer => {
                     "is ours and a living process serves it; is another daemon running on this state directory?"

@@ -31,6 +31,19 @@ pub(crate) struct Handles {
     pub(crate) counters: Vec<Arc<Counters>>,
 }
 
+/// See [`HandleTable::report`].
+#[derive(Debug, Default)]
+pub(crate) struct HandleReport {
+    /// What its shards counted.
+    pub(crate) figures: CountersSnapshot,
+    /// Which they are.
+    pub(crate) shards: Vec<usize>,
+    /// When it became live.
+    pub(crate) created: Option<SystemTime>,
+    /// What [`HandleTable::fail`] remembers.
+    pub(crate) fault: Option<String>,
+}
+
 /// The handles of all devices.
 #[derive(Debug, Default)]
 pub(crate) struct HandleTable(Mutex<HashMap<DeviceKey, Handles>>);
@@ -51,17 +64,18 @@ impl HandleTable {
         self.lock().remove(&key)
     }
 
-    /// What the shards counted for a device, and which they are.
-    pub(crate) fn figures(&self, key: DeviceKey) -> (CountersSnapshot, Vec<usize>) {
-        let mut total = CountersSnapshot::default();
-        let table = self.lock();
-        let Some(handles) = table.get(&key) else {
-            return (total, Vec::new());
-        };
-        for counters in &handles.counters {
-            total += counters.snapshot();
+    /// What a view of a device shows beside what the manager knows.
+    pub(crate) fn report(&self, key: DeviceKey) -> HandleReport {
+        let mut report = HandleReport::default();
+        if let Some(handles) = self.lock().get(&key) {
+            for counters in &handles.counters {
+                report.figures += counters.snapshot();
+            }
+            report.shards.clone_from(&handles.attached);
+            report.created = handles.created;
+            report.fault.clone_from(&handles.fault);
         }
-        (total, handles.attached.clone())
+        report
     }
 
     /// Remembers the first reason why a device cannot be served in full; returns its name, empty when it is gone.
@@ -73,11 +87,6 @@ impl HandleTable {
         handles.fault.get_or_insert_with(|| reason.to_owned());
         let name = handles.name.as_ref();
         name.map(ToString::to_string).unwrap_or_default()
-    }
-
-    /// What [`HandleTable::fail`] remembers.
-    pub(crate) fn fault(&self, key: DeviceKey) -> Option<String> {
-        self.lock().get(&key)?.fault.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<DeviceKey, Handles>> {
@@ -97,9 +106,12 @@ mod tests {
         table.with(there, |handles| handles.name = "web".parse().ok());
         assert_eq!(table.fail(there, "tag 3 was refused"), "web");
         assert_eq!(table.fail(there, "tag 4 was refused"), "web");
-        assert_eq!(table.fault(there).as_deref(), Some("tag 3 was refused"));
         assert_eq!(
-            (table.fail(gone, "late"), table.fault(gone)),
+            table.report(there).fault.as_deref(),
+            Some("tag 3 was refused")
+        );
+        assert_eq!(
+            (table.fail(gone, "late"), table.report(gone).fault),
             (String::new(), None)
         );
     }

@@ -13,6 +13,8 @@ use redb::{Database, ReadableTable, TableDefinition};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use super::identity::Identity;
+
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
 /// Facts about the installation, not about devices.
 const INSTALLATION: TableDefinition<'_, &str, u32> = TableDefinition::new("installation");
@@ -36,6 +38,8 @@ pub(crate) struct Found {
     pub(crate) instance: Instance,
     /// The records, in no order.
     pub(crate) records: Vec<StoredRecord>,
+    /// Whether the state directory was used before and its journal is gone.
+    pub(crate) is_lost: bool,
 }
 
 /// Why the state directory cannot be used.
@@ -49,6 +53,8 @@ pub(crate) enum JournalError {
         #[source]
         source: std::io::Error,
     },
+    #[error("the state directory {path} is a file; name a directory with --state-dir")]
+    NoDirectory { path: PathBuf },
     #[error(
         "the journal {path} is in use by another daemon; see it with `blockyard status`, or give a second daemon both a --state-dir and a --socket of its own"
     )]
@@ -61,6 +67,10 @@ pub(crate) enum JournalError {
         #[source]
         source: redb::Error,
     },
+    #[error(
+        "the journal {path} is damaged: the store failed while it read it ({detail}); stop all devices, move it away and start again"
+    )]
+    Damaged { path: PathBuf, detail: String },
     #[error("the thread of the journal cannot be started")]
     Thread(#[source] std::io::Error),
 }
@@ -82,10 +92,15 @@ impl std::fmt::Debug for DoneBox {
 impl Journal {
     /// Opens or makes the journal and reads all of it.
     pub(crate) fn open(directory: &Path) -> Result<(Self, Found), JournalError> {
-        std::fs::create_dir_all(directory).map_err(|source| JournalError::Directory {
+        if directory.exists() && !directory.is_dir() {
+            let path = directory.to_owned();
+            return Err(JournalError::NoDirectory { path });
+        }
+        let unusable = |source| JournalError::Directory {
             path: directory.to_owned(),
             source,
-        })?;
+        };
+        std::fs::create_dir_all(directory).map_err(unusable)?;
         let lock = lock(directory)?;
         let path = directory.join(FILE_NAME);
         let open_error = |error: redb::Error| match error {
@@ -100,8 +115,19 @@ impl Journal {
                 source,
             },
         };
-        let database = open_store(&path).map_err(open_error)?;
-        let found = read(&database).map_err(open_error)?;
+        let identity = Identity::read(directory).map_err(unusable)?;
+        let is_empty = std::fs::metadata(&path).map_or(true, |metadata| metadata.len() == 0);
+        let opened = caught(|| {
+            let database = open_store(&path)?;
+            let found = read(&database, identity.known)?;
+            Ok((database, found))
+        });
+        let (database, mut found) = match opened {
+            Ok(opened) => opened.map_err(open_error)?,
+            Err(detail) => return Err(JournalError::Damaged { path, detail }),
+        };
+        found.is_lost = is_empty && identity.known.is_some();
+        identity.keep(found.instance).map_err(unusable)?;
         let store = Store {
             path: path.clone(),
             database: Some(database),
@@ -149,7 +175,7 @@ fn lock(directory: &Path) -> Result<File, JournalError> {
     }
 }
 
-fn read(database: &Database) -> Result<Found, redb::Error> {
+fn read(database: &Database, identity: Option<Instance>) -> Result<Found, redb::Error> {
     let transaction = database.begin_write()?;
     let mut records = Vec::new();
     let instance = {
@@ -168,14 +194,21 @@ fn read(database: &Database) -> Result<Found, redb::Error> {
         match known {
             Some(instance) => instance,
             None => {
-                let instance = draw_instance()?;
+                let instance = match identity {
+                    Some(instance) => instance,
+                    None => draw_instance()?,
+                };
                 table.insert(INSTANCE, instance.number())?;
                 instance
             }
         }
     };
     transaction.commit()?;
-    Ok(Found { instance, records })
+    Ok(Found {
+        instance,
+        records,
+        is_lost: false,
+    })
 }
 
 fn draw_instance() -> Result<Instance, redb::Error> {
@@ -201,11 +234,29 @@ fn run(mut store: Store, orders: &mpsc::Receiver<(Vec<Change>, DoneBox)>) {
         let mut batch = vec![first];
         batch.extend(orders.try_iter().take(BATCH_MAX));
         let changes = batch.iter().flat_map(|(changes, _)| changes);
-        let result = store.commit(changes).map_err(|error| fault(&error));
+        let result = match caught(|| store.commit(changes)) {
+            Ok(result) => result.map_err(|error| fault(&error)),
+            Err(detail) => {
+                let text = format!(
+                    "the journal could not be written: the store failed ({detail}); look at the daemon's log"
+                );
+                Err(Fault::new(FaultKind::Journal, text))
+            }
+        };
         for (_, DoneBox(done)) in batch {
             done(result.clone());
         }
     }
+}
+
+/// What the store says, or how it panicked: it does at some damaged files.
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    // A store that panicked is not used again: it is dropped with the closure, or opened anew.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        text.unwrap_or_else(|| "a panic without a message".to_owned())
+    })
 }
 
 fn open_store(path: &Path) -> Result<Database, redb::Error> {
@@ -337,10 +388,65 @@ mod tests {
         }
     }
 
+    /// A journal that was cut to no byte was taken for a new one, another cut made the store panic, and without the journal's
+    /// number the kernel's devices belonged to nobody.
+    #[test]
+    fn a_damaged_journal_opens_or_says_so_and_a_lost_one_keeps_the_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE_NAME);
+        let (journal, found) = Journal::open(directory.path()).unwrap();
+        assert!(!found.is_lost);
+        let records: Vec<_> = (0..40).map(|n| put(&n.to_string(), "value")).collect();
+        write(&journal, records).unwrap();
+        drop(journal);
+        let whole = loop {
+            // The thread closes the store a moment after the handle is dropped.
+            if let Ok((journal, _)) = Journal::open(directory.path()) {
+                drop(journal);
+                break std::fs::read(&path).unwrap();
+            }
+        };
+        let mut rng = fastrand::Rng::with_seed(7);
+        for round in 0..60 {
+            let mut damaged = whole.clone();
+            if round % 2 == 0 {
+                damaged.truncate(rng.usize(..whole.len()) / 512 * 512);
+            } else {
+                let at = rng.usize(..whole.len().min(64 << 10));
+                damaged[at] ^= rng.u8(1..);
+            }
+            let scratch = tempfile::tempdir().unwrap();
+            std::fs::copy(
+                directory.path().join("instance"),
+                scratch.path().join("instance"),
+            )
+            .unwrap();
+            std::fs::write(scratch.path().join(FILE_NAME), &damaged).unwrap();
+            match Journal::open(scratch.path()) {
+                Ok((_, again)) => assert_eq!(again.instance, found.instance),
+                Err(error) => {
+                    assert!(error.to_string().contains("move it away"), "{error}");
+                }
+            }
+        }
+        std::fs::write(&path, []).unwrap();
+        let again = loop {
+            match Journal::open(directory.path()) {
+                Ok((_, again)) => break again,
+                Err(JournalError::InUse { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert!(again.is_lost && again.records.is_empty());
+        assert_eq!(again.instance, found.instance);
+    }
+
     #[test]
     fn an_unusable_directory_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = Journal::open(&file.path().join("state")).unwrap_err();
         assert!(error.to_string().contains("state directory"));
+        let error = Journal::open(file.path()).unwrap_err();
+        assert!(error.to_string().contains("is a file"));
     }
 }

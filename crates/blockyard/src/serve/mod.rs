@@ -1,7 +1,7 @@
 //! The daemon: everything is put together here, and taken apart.
 //!
 //! ```text
-//!   settings -> kernel probe -> journal -> socket -> shards -> engine (manager) -> API server
+//!   settings -> signals -> kernel probe -> journal -> socket -> shards -> engine (manager) -> API server
 //!   SIGTERM  -> engine stops all devices -> report -> server ends -> exit status
 //! ```
 //!
@@ -14,6 +14,7 @@ mod file_limit;
 mod findings;
 mod guarded;
 mod handles;
+mod identity;
 mod journal;
 mod kernel;
 mod links;
@@ -24,7 +25,7 @@ mod signals;
 mod steps;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use api::server::Server;
 use api::socket::BoundSocket;
@@ -42,6 +43,7 @@ use journal::Journal;
 use kernel::Kernel;
 use links::Links;
 use service::Daemon;
+use signals::Signals;
 use steps::Driver;
 
 /// Where the links to devices are.
@@ -65,6 +67,17 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
     logging::start(settings.logs);
     let file_shortage = file_limit::raise(settings.devices_max);
     let started = clock::now();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name("control")
+        .enable_all()
+        .build()
+        .map_err(|error| problems::runtime(&error))?;
+    let signals = {
+        let _context = runtime.enter();
+        Signals::catch().map_err(|error| problems::runtime(&error))?
+    };
     ublk::check_kernel().map_err(|error| problems::kernel(&error))?;
     let control = ControlRing::open(Path::new(ublk::CONTROL_NODE), ControlLimits::default())
         .map_err(|error| problems::kernel(&error))?;
@@ -86,13 +99,6 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
         Arc::new(move |event| drop(events.send(event))),
     )
     .map_err(|error| problems::shards(&error))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(RUNTIME_THREADS)
-        .max_blocking_threads(BLOCKING_THREADS_MAX)
-        .thread_name("control")
-        .enable_all()
-        .build()
-        .map_err(|error| problems::runtime(&error))?;
     let kernel = Kernel::new(control, probe);
     let driver = Arc::new(Driver {
         instance: found.instance,
@@ -111,6 +117,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
         started,
         shard_events,
         file_shortage,
+        signals,
     };
     let result = runtime.block_on(serve(parts));
     runtime.shutdown_timeout(RUNTIME_END);
@@ -126,6 +133,7 @@ struct Parts {
     started: std::time::Instant,
     shard_events: mpsc::UnboundedReceiver<ShardEvent>,
     file_shortage: Option<file_limit::Shortage>,
+    signals: Signals,
 }
 
 async fn serve(parts: Parts) -> Result<(), Problem> {
@@ -138,6 +146,7 @@ async fn serve(parts: Parts) -> Result<(), Problem> {
         started,
         shard_events,
         file_shortage,
+        signals,
     } = parts;
     let devices = driver
         .kernel
@@ -154,15 +163,18 @@ async fn serve(parts: Parts) -> Result<(), Problem> {
         &inventory,
         clock::now(),
     );
+    if found.is_lost {
+        tracing::error!(state_dir = %settings.state_dir.display(), "the journal was lost; devices of an earlier run are known by their stamps only, and are removed");
+    }
     let findings = findings::tell(manager.findings());
     let (engine, finished) = Engine::start(manager, Arc::clone(&driver), journal);
     tokio::spawn(log_shard_events(shard_events, Arc::clone(&driver)));
-    tokio::spawn(signals::watch(engine.clone()));
+    tokio::spawn(signals.watch(engine.clone()));
     let daemon = Daemon {
         engine,
         driver,
         started,
-        findings,
+        findings: Mutex::new(findings),
     };
     if let Some(shortage) = file_shortage {
         shortage.warn();

@@ -62,6 +62,22 @@ pub(crate) fn refusal(name: &DeviceName, refusal: &Refusal) -> Problem {
     }
 }
 
+/// No ublk device of that number.
+pub(crate) fn no_kernel_device(id: u32) -> Problem {
+    let detail = format!("the kernel has no ublk device {id}");
+    Problem::new(
+        Code::NotFound,
+        detail,
+        "see the findings of `blockyard status`",
+    )
+    .about(id.to_string())
+}
+
+/// A request about a left-over device that was refused or failed.
+pub(crate) fn refusal_of_stray(id: u32, refusal: &Refusal) -> Problem {
+    refusal_of_all(refusal).about(id.to_string())
+}
+
 /// A request about all devices that was refused.
 pub(crate) fn refusal_of_all(refusal: &Refusal) -> Problem {
     match refusal {
@@ -98,6 +114,7 @@ fn failed(failure: &Failure) -> Problem {
         FaultKind::LimitReached => Code::LimitReached,
         FaultKind::Unsupported => Code::FeatureMissing,
         FaultKind::Cancelled => Code::Cancelled,
+        FaultKind::ShuttingDown => Code::ShuttingDown,
         FaultKind::DeadlineExceeded
         | FaultKind::Stuck
         | FaultKind::Panicked
@@ -165,6 +182,7 @@ pub(crate) fn journal(error: &JournalError) -> Problem {
     use std::error::Error;
     let code = match error {
         JournalError::InUse { .. } => Code::Busy,
+        JournalError::NoDirectory { .. } => Code::Usage,
         JournalError::Directory { source, .. } => match source.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 Code::PermissionDenied
@@ -172,7 +190,9 @@ pub(crate) fn journal(error: &JournalError) -> Problem {
             io::ErrorKind::StorageFull => Code::NoSpace,
             _ => Code::IoFailed,
         },
-        JournalError::Open { .. } | JournalError::Thread(_) => Code::IoFailed,
+        JournalError::Open { .. } | JournalError::Damaged { .. } | JournalError::Thread(_) => {
+            Code::IoFailed
+        }
     };
     let problem = with_advice(code, &error.to_string());
     match error.source() {
@@ -195,11 +215,12 @@ pub(crate) fn links(path: &Path, error: &io::Error) -> Problem {
     } else {
         Code::IoFailed
     };
-    Problem::new(
-        code,
-        detail,
-        "make the directory and let the daemon write to it",
-    )
+    let advice = if path.exists() && !path.is_dir() {
+        "what stands there is no directory; move it away"
+    } else {
+        "make the directory and let the daemon write to it"
+    };
+    Problem::new(code, detail, advice)
 }
 
 /// The shards cannot be started.

@@ -1,6 +1,6 @@
 //! The daemon behind the API: wire types in, the manager's types inside, wire types out.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use api::v1::{
@@ -17,6 +17,8 @@ use manager::{
 
 use super::clock;
 use super::engine::Engine;
+use super::handles::HandleReport;
+use super::kernel;
 use super::problems;
 use super::steps::Driver;
 
@@ -26,19 +28,24 @@ pub(crate) struct Daemon {
     pub(crate) driver: Arc<Driver>,
     pub(crate) started: Instant,
     /// What was found at start and is not ours to touch.
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Mutex<Vec<Finding>>,
 }
 
 impl Daemon {
+    fn findings(&self) -> MutexGuard<'_, Vec<Finding>> {
+        // Nothing in between can leave it half changed.
+        self.findings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn device(&self, view: &DeviceView) -> Device {
-        let (figures, shards) = self.driver.handles.figures(view.key);
+        let HandleReport {
+            figures,
+            shards,
+            created,
+            fault,
+        } = self.driver.handles.report(view.key);
         let request = view.request.as_deref();
-        let created = self
-            .driver
-            .handles
-            .peek(view.key, |handles| handles.created);
-        let created = created.flatten();
-        let fault = || self.driver.handles.fault(view.key).map(while_served);
+        let fault = || fault.map(while_served);
         Device {
             name: view.name.to_string(),
             spec: request
@@ -194,6 +201,34 @@ impl Service for Daemon {
         })
     }
 
+    async fn remove_stray(&self, id: u32) -> Result<Removal, Problem> {
+        let began = clock::now();
+        let devices = self.driver.kernel.devices().await;
+        let devices = devices.map_err(|fault| problems::survey(&fault))?;
+        let found = devices.iter().map(kernel::kernel_device);
+        let found = found.into_iter().find(|device| device.id.0 == id);
+        let found = found.ok_or_else(|| problems::no_kernel_device(id))?;
+        let answer = self
+            .engine
+            .remove_stray(found)
+            .await
+            .map_err(problems::engine_ended)?;
+        match answer.map_err(|refusal| problems::refusal_of_stray(id, &refusal))? {
+            Answer::Removed { name } => {
+                self.findings().retain(|finding| finding.id != id);
+                Ok(Removal {
+                    name: name.to_string(),
+                    id: Some(id),
+                    elapsed_ms: millis(clock::now().duration_since(began)),
+                    failures: Vec::new(),
+                })
+            }
+            Answer::Created(_) | Answer::Existing(_) | Answer::RemovedAll(_) => Err(
+                problems::internal("the removal of a stray was answered as something else"),
+            ),
+        }
+    }
+
     async fn remove_all(&self) -> Result<RemovalReport, Problem> {
         let answer = self
             .engine
@@ -245,7 +280,7 @@ impl Service for Daemon {
                     .collect(),
                 failed: progress.failed.iter().map(failed_removal).collect(),
             }),
-            findings: self.findings.clone(),
+            findings: self.findings().clone(),
         })
     }
 }

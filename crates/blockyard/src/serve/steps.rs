@@ -20,7 +20,7 @@ use ublk::{CharDevice, DeviceParams, Features, NewDevice, OwnerStamp, TransferLi
 
 use super::backing::{Backing, BackingError};
 use super::clock;
-use super::handles::HandleTable;
+use super::handles::{HandleTable, Handles};
 use super::kernel::Kernel;
 use super::links::Links;
 
@@ -359,7 +359,7 @@ impl Driver {
 
     async fn close(self: &Arc<Self>, key: DeviceKey) -> Result<Output, Fault> {
         let handles = self.handles.remove(key);
-        blocking(move || drop(handles)).await?;
+        blocking(move || handles.map(close_backing)).await?;
         Ok(Output::Done)
     }
 
@@ -389,6 +389,17 @@ fn open_backing(request: &CreateRequest) -> Result<Backing, Fault> {
     }
 }
 
+/// Closes what a device stands on; of one that never lived, its file is as long as before.
+fn close_backing(handles: Handles) {
+    let Some(backing) = handles.backing.filter(|_| handles.created.is_none()) else {
+        return;
+    };
+    if let Err(error) = backing.undo_extension() {
+        let name = handles.name.map(|name| name.to_string());
+        tracing::warn!(device = name, err = %error, "the file that was extended for a device that was not created stays so");
+    }
+}
+
 fn map_queues(
     device: &Arc<CharDevice>,
     queues: &[QueueId],
@@ -413,12 +424,15 @@ fn backing_fault(error: &BackingError) -> Fault {
         BackingError::Missing { .. } => FaultKind::BackingMissing,
         BackingError::Directory { .. }
         | BackingError::WrongType { .. }
+        | BackingError::BadPath { .. }
         | BackingError::BlockSize { .. } => FaultKind::BackingKind,
         BackingError::Empty { .. }
         | BackingError::NotSectors { .. }
         | BackingError::TooLarge { .. }
         | BackingError::TooSmall { .. } => FaultKind::SizeInvalid,
-        BackingError::InUse { .. } => FaultKind::InUse,
+        BackingError::InUse { .. }
+        | BackingError::BehindLoop { .. }
+        | BackingError::DiskInUse { .. } => FaultKind::InUse,
         BackingError::Permission { .. } | BackingError::ReadOnly { .. } => FaultKind::Permission,
         BackingError::Io { source, .. } => {
             return Fault::new(FaultKind::Io, format!("{error}: {source}"));

@@ -5,7 +5,7 @@ use serde_json::json;
 use testvm::Deadline;
 
 use crate::guest::{
-    Daemon, KernelExpects, LIMIT, Setup, char_devices, on_a_kernel, run, sh, succeeds,
+    Daemon, KernelExpects, LIMIT, Setup, char_devices, eventually, on_a_kernel, run, sh, succeeds,
 };
 
 /// Devices of the large daemon.
@@ -30,6 +30,13 @@ fn remove_all_and_an_interrupt_take_everything_down() {
                 assert_eq!(report["removed"].as_array().unwrap().len(), 0, "{report}");
             }
         }
+        // These would kill it and leave its devices.
+        for signal in [Signal::USR1, Signal::USR2, Signal::ALARM] {
+            daemon.signal(signal);
+        }
+        eventually("the signals are seen", || {
+            (daemon.log().matches("signal ignored").count() == 3).then_some(())
+        });
         let ended = daemon.end_by(Signal::INT);
         assert_eq!(ended.code, Some(0), "{}", ended.log);
         assert!(

@@ -59,6 +59,54 @@ fn verified_writes_through_the_page_cache_and_through_two_queues() {
     });
 }
 
+/// Disks were read and written through their page cache: what they refused to zero showed in the cache all the same, so
+/// neither discard nor write-zeroes was offered, and disks with blocks of 4096 bytes were refused.
+#[test]
+fn disks_are_served_directly_with_their_block_size_and_give_space_back() {
+    on_a_kernel(|| {
+        let daemon = Daemon::start();
+        for block in ["512", "4096"] {
+            let name = format!("disk{block}");
+            let image = daemon.file(&format!("{name}.img"), 64);
+            let attach = ["losetup", "-f", "--show", "-b", block];
+            let disk = succeeds(&[&attach[..], &[image.to_str().unwrap()]].concat());
+            let device = daemon.create(&name, &format!("raw:{}", disk.trim()));
+            let node = std::fs::canonicalize(&device).unwrap();
+            let queue = format!(
+                "/sys/block/{}/queue",
+                node.file_name().unwrap().to_str().unwrap()
+            );
+            let limit = |name: &str| std::fs::read_to_string(format!("{queue}/{name}")).unwrap();
+            assert_eq!(limit("logical_block_size").trim(), block);
+            for offered in ["discard_max_bytes", "write_zeroes_max_bytes"] {
+                assert_ne!(limit(offered).trim(), "0", "{offered}");
+            }
+            sh(&format!(
+                "{VERIFY} --direct=1 --bsrange={block}-256k --iodepth=16 --fsync=32 --size=32M --name=disk --filename={}",
+                device.display()
+            ));
+            // The loop device's own cache holds some of it back from the file.
+            succeeds(&["sync"]);
+            let full = used_kib(&image);
+            let device = device.to_str().unwrap();
+            sh(&format!(
+                "blkdiscard -o 0 -l 16M {device}; blkdiscard -z -o 16M -l 8M {device}
+                 cmp -n 24M {device} /dev/zero; sync"
+            ));
+            let left = used_kib(&image);
+            assert!(
+                left + (14 << 10) < full,
+                "{block}: {full} KiB, then {left} KiB"
+            );
+            daemon.ok(&["remove", &name]);
+            // The disk itself says the same: nothing was only in a cache.
+            sh(&format!("cmp -n 24M {} /dev/zero", disk.trim()));
+            succeeds(&["losetup", "-d", disk.trim()]);
+        }
+        daemon.stop();
+    });
+}
+
 #[test]
 fn trimmed_space_is_given_back() {
     on_a_kernel(|| {

@@ -74,8 +74,11 @@ fn files_that_cannot_back_a_device() {
                     (&raw(""), &[], 2, &["is a directory"]),
                     ("raw:/dev/null", &[], 2, &["/dev/null", "neither"]),
                     (&raw("fifo"), &[], 2, &["fifo", "neither"]),
-                    (&raw("a"), &[], 1, &["symbolic links"]),
-                    (&raw("good/below"), &[], 1, &["below", "ot a directory"]),
+                    (&raw("a"), &[], 2, &["symbolic links"]),
+                    (&raw("good/below"), &[], 2, &["below", "no directory"]),
+                    (&raw("good/"), &[], 2, &["no directory"]),
+                    (&raw(&"n".repeat(300)), &[], 2, &["too long"]),
+                    ("raw:/proc/version", &["--read-only"], 2, &["neither"]),
                     (&raw("empty"), &[], 2, &["is empty", "--size"]),
                     (&raw("odd"), &[], 2, &["1000 bytes", "multiple of 512"]),
                     (
@@ -98,45 +101,81 @@ fn files_that_cannot_back_a_device() {
     });
 }
 
+/// A file that was extended for a device that could not be created stayed so.
+#[test]
+fn a_file_that_was_extended_in_vain_is_as_long_as_before() {
+    on_a_kernel(|| {
+        leaves_nothing(Daemon::start(), |daemon| {
+            let image = daemon.file("short.img", 1);
+            let spec = format!("raw:{}", image.display());
+            let len = || fs::metadata(&image).unwrap().len();
+            daemon
+                .client(&["create", "long", &spec, "--size", "8M", "--queues", "64"])
+                .refused(9, &["64 queues"]);
+            assert_eq!(len(), 1 << 20);
+            daemon.ok(&["create", "long", &spec, "--size", "8M"]);
+            daemon.ok(&["remove", "long"]);
+            // One that lived keeps its size.
+            assert_eq!(len(), 8 << 20);
+        });
+    });
+}
+
+/// What a second name, a second node or a loop device reaches is still the same disk.
 #[test]
 fn disks_that_cannot_back_a_device() {
     on_a_kernel(|| {
         leaves_nothing(Daemon::start(), |daemon| {
-            let image = daemon.file("disk.img", 1);
-            let attach = |options: &[&str]| {
-                let words = [
-                    &["losetup", "-f", "--show"],
-                    options,
-                    &[image.to_str().unwrap()],
-                ];
-                succeeds(&words.concat()).trim().to_owned()
-            };
-            let protected = attach(&["-r"]);
-            let coarse = attach(&["-b", "4096"]);
-            let plain = attach(&[]);
-            let ran = [&protected, &coarse]
-                .map(|disk| daemon.client(&["create", "disk", &format!("raw:{disk}")]));
-            let read_only =
-                daemon.client(&["create", "disk", &format!("raw:{protected}"), "--read-only"]);
-            daemon.ok(&["remove", "disk"]);
-            // What a disk refuses in part changes its cache all the same: so a device on a disk offers neither.
-            let device = daemon.create("disk", &format!("raw:{plain}"));
-            let node = std::fs::canonicalize(&device).unwrap();
-            let queue = format!(
-                "/sys/block/{}/queue",
-                node.file_name().unwrap().to_str().unwrap()
-            );
-            let limits = ["discard_max_bytes", "write_zeroes_max_bytes"]
-                .map(|limit| std::fs::read_to_string(format!("{queue}/{limit}")).unwrap());
-            daemon.ok(&["remove", "disk"]);
-            for disk in [&protected, &coarse, &plain] {
-                succeeds(&["losetup", "-d", disk]);
+            let image = daemon.file("disk.img", 8);
+            let file = image.to_str().unwrap();
+            let raw = |path: &str| format!("raw:{path}");
+            let protected = succeeds(&["losetup", "-r", "-f", "--show", file]);
+            let protected = protected.trim();
+            daemon
+                .client(&["create", "dev", &raw(protected)])
+                .refused(7, &["read-only", "--read-only"]);
+            daemon
+                .client(&["create", "dev", &raw(file)])
+                .refused(4, &["behind loop device", protected, "losetup -d"]);
+            // Nobody writes: both may read.
+            daemon.ok(&["create", "disk", &raw(protected), "--read-only"]);
+            daemon.ok(&["create", "file", &raw(file), "--read-only"]);
+            daemon.ok(&["remove", "disk", "file"]);
+            succeeds(&["losetup", "-d", protected]);
+
+            let disk = succeeds(&["losetup", "-f", "--show", file]);
+            let disk = disk.trim();
+            for options in [&[][..], &["--read-only"]] {
+                let spec = raw(file);
+                let words = [&["create", "dev", &spec], options].concat();
+                daemon
+                    .client(&words)
+                    .refused(4, &["behind loop device", disk]);
             }
-            assert_eq!(read_only.code, 0, "{read_only:?}");
-            let [protected, coarse] = ran;
-            protected.refused(7, &["read-only", "--read-only"]);
-            coarse.refused(2, &["4096 bytes", "only 512"]);
-            assert_eq!(limits, ["0\n", "0\n"]);
+            daemon.ok(&["create", "disk", &raw(disk)]);
+            // Another node of the same disk.
+            let node = daemon.path("node").display().to_string();
+            let minor = disk.trim_start_matches("/dev/loop");
+            succeeds(&["mknod", &node, "b", "7", minor]);
+            let in_use = ["in use", "one device at a time"];
+            for path in [disk, &node] {
+                for options in [&[][..], &["--read-only"]] {
+                    let spec = raw(path);
+                    let words = [&["create", "dev", &spec], options].concat();
+                    daemon.client(&words).refused(4, &in_use);
+                }
+            }
+            daemon.ok(&["remove", "disk"]);
+            // Mounted, it changes below a reader.
+            let mnt = daemon.path("mnt").display().to_string();
+            fs::create_dir(&mnt).unwrap();
+            succeeds(&["mke2fs", "-q", "-t", "ext4", disk]);
+            succeeds(&["mount", disk, &mnt]);
+            daemon
+                .client(&["create", "dev", &raw(disk), "--read-only"])
+                .refused(4, &in_use);
+            succeeds(&["umount", &mnt]);
+            succeeds(&["losetup", "-d", disk]);
         });
     });
 }
@@ -253,7 +292,7 @@ fn a_file_has_one_writer_whoever_it_is() {
             let source = succeeds(&["findmnt", "-no", "SOURCE", mnt]);
             daemon
                 .client(&["create", "three", &format!("raw:{}", source.trim())])
-                .refused(4, &in_use);
+                .refused(4, &["mounted or in use", "findmnt"]);
             succeeds(&["umount", mnt]);
             daemon.ok(&["remove", "--all"]);
             drop((run(&["rm", below]), image));

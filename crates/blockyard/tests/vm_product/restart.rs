@@ -116,3 +116,59 @@ fn a_crashed_daemons_devices_are_not_touched_by_another_installation() {
         assert_eq!(heir.terminate().code, Some(0));
     });
 }
+
+/// Without its journal a daemon did not know its own devices: their names stayed taken, and nothing removed them.
+#[test]
+fn a_lost_journal_or_state_directory_leaves_nothing_that_cannot_be_removed() {
+    on_a_kernel(|| {
+        let before = char_devices();
+        let daemon = Daemon::start();
+        let device = daemon.create_sparse("first", 8);
+        let scratch = daemon.crash();
+        let journal = sh(&format!(
+            "find {} -name journal.redb",
+            scratch.path().display()
+        ));
+        fs::write(journal.trim(), []).unwrap();
+        let next = Setup::default().start_in(scratch);
+        eventually("what the journal does not know is removed", || {
+            (char_devices() == before).then_some(())
+        });
+        let log = next.log();
+        assert!(log.contains("the journal was lost"), "{log}");
+        assert!(!device.exists());
+        // Its name is free.
+        next.create_sparse("first", 8);
+        drop(next.crash());
+
+        // All of the state is gone.
+        let living = Daemon::start();
+        let theirs = living.create_sparse("theirs", 8);
+        let stranger = Daemon::start();
+        let status = stranger.see("/v1/status");
+        let findings = status["findings"].as_array().unwrap();
+        assert_eq!(findings.len(), 2, "{status}");
+        let number = |path: &Path| {
+            let node = fs::canonicalize(path).unwrap();
+            let name = node.file_name().unwrap().to_str().unwrap().to_owned();
+            name.trim_start_matches("ublkb").to_owned()
+        };
+        let theirs = number(&theirs);
+        let ids: Vec<_> = findings.iter().map(|f| f["id"].to_string()).collect();
+        let lost = ids.iter().find(|id| **id != theirs).unwrap();
+        assert!(findings[0]["what"].as_str().unwrap().contains("--stray"));
+        stranger
+            .client(&["remove", "--stray", &theirs])
+            .refused(4, &["a living process serves it"]);
+        stranger
+            .client(&["remove", "--stray", "9999"])
+            .refused(3, &["no ublk device 9999"]);
+        stranger.ok(&["remove", "--stray", lost]);
+        let status = stranger.see("/v1/status");
+        assert_eq!(status["findings"].as_array().unwrap().len(), 1, "{status}");
+        stranger.create("first", "null:1M");
+        assert_eq!(stranger.terminate().code, Some(0));
+        assert_eq!(living.terminate().code, Some(0));
+        assert_eq!(char_devices(), before);
+    });
+}

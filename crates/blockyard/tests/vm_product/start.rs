@@ -114,8 +114,8 @@ fn state_directories_that_cannot_be_used() {
         refused(
             &in_state(&file),
             scratch.path(),
-            1,
-            &["state directory", "file"],
+            2,
+            &["state directory", "is a file", "--state-dir"],
         );
         fs::create_dir(scratch.path().join("damaged")).unwrap();
         fs::write(

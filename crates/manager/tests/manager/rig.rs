@@ -174,6 +174,12 @@ impl Rig {
         reply
     }
 
+    pub(crate) fn remove_stray(&mut self, found: manager::KernelDevice) -> ReplyId {
+        let reply = self.next_reply();
+        self.tell(Event::RemoveStray { reply, found });
+        reply
+    }
+
     pub(crate) fn remove_all(&mut self) -> ReplyId {
         let reply = self.next_reply();
         self.tell(Event::RemoveAll { reply });

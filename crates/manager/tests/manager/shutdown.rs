@@ -160,12 +160,13 @@ fn hurrying_abandons_running_drains_and_skips_later_ones() {
 }
 
 #[test]
-fn devices_that_are_being_made_are_cancelled() {
+fn devices_that_are_being_made_are_refused_because_of_the_shutdown() {
     let mut rig = live(settings(), 1);
     let creating = rig.create(request("new"));
     rig.tell(Event::Shutdown);
     rig.run();
-    assert_eq!(rig.failure(creating).first.fault.kind, FaultKind::Cancelled);
+    let first = &rig.failure(creating).first;
+    assert_eq!(first.fault.kind, FaultKind::ShuttingDown);
     let report = rig.report.clone().unwrap();
     assert_eq!(report.removed.len(), 2);
     rig.assert_clean();

@@ -80,6 +80,59 @@ fn devices_of_another_installation_are_left_alone() {
     assert_eq!(rig.manager.findings().len(), 1);
 }
 
+/// Devices of a lost state directory carry a number that nobody knows any more: nothing removed them, and `remove --all`
+/// removed none.
+#[test]
+fn what_another_installation_left_is_removed_by_number_and_nothing_else_is() {
+    let served = KernelDevice {
+        state: KernelState::Live,
+        server_alive: true,
+        ..device(4, 2, 1)
+    };
+    let foreign = KernelDevice {
+        stamp: None,
+        ..device(5, 2, 2)
+    };
+    let lost = device(3, 2, 0);
+    let mut rig = Rig::with_inventory(settings(), Vec::new(), vec![lost, served, foreign]);
+    rig.run();
+    let own = rig.create(request("a"));
+    rig.run();
+    assert!(rig.replies[&own].is_ok());
+    let stamp = Stamp {
+        instance: Instance::new(1).unwrap(),
+        serial: rig.device("a").serial,
+    };
+    let known = KernelDevice {
+        stamp: Some(stamp),
+        ..device(rig.device("a").id.unwrap().0, 1, 0)
+    };
+    for found in [served, foreign, known] {
+        let reply = rig.remove_stray(found);
+        assert_eq!(rig.denial(reply), "busy", "{found:?}");
+    }
+    rig.trace.clear();
+    let reply = rig.remove_stray(lost);
+    // Asked for twice, it is a device of this daemon by now.
+    let again = rig.remove_stray(lost);
+    assert_eq!(rig.denial(again), "busy");
+    rig.run();
+    assert!(rig.replies[&reply].is_ok());
+    let steps: Vec<_> = rig.trace.iter().map(String::as_str).collect();
+    let want = ["stop", "delete", "await_gone"].map(|step| format!("stray-2-000000.{step}"));
+    assert_eq!(steps, want);
+    // The other installation's serial is not taken for one of ours.
+    assert!(rig.kernel.keys().all(|id| id.0 != 3));
+    let next = rig.create(request("b"));
+    rig.run();
+    assert!(rig.replies[&next].is_ok());
+    let late = {
+        rig.tell(manager::Event::Shutdown);
+        rig.remove_stray(device(9, 2, 9))
+    };
+    assert_eq!(rig.denial(late), "shutting_down");
+}
+
 #[test]
 fn a_stray_that_resists_is_quarantined_and_can_be_removed_by_name() {
     let live = RecordState::Live { id: DeviceId(3) };

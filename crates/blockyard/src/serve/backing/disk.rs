@@ -1,0 +1,80 @@
+//! What a block device can do, by its queue's limits in sysfs (Documentation/ABI/stable/sysfs-block of Linux 6.12).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::error::BackingError;
+
+/// Logical blocks that ublk can serve, as shifts: a sector to a page (`ublk_validate_params`, Linux 6.8 to 7.3).
+const BLOCK_SHIFTS: std::ops::RangeInclusive<u8> = 9..=12;
+
+/// A block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Disk {
+    pub(super) logical_block_shift: u8,
+    pub(super) physical_block_shift: u8,
+    /// Whether it is write-protected.
+    pub(super) is_protected: bool,
+    /// Whether it zeroes ranges by itself.
+    pub(super) has_write_zeroes: bool,
+    /// In what units it gives space back.
+    pub(super) granularity_bytes: u32,
+}
+
+impl Disk {
+    /// Looks at a block device; `None` for a regular file.
+    pub(super) fn probe(file: &File, path: &Path) -> Result<Option<Self>, BackingError> {
+        let failed = |op| {
+            move |source| BackingError::Io {
+                op,
+                path: path.to_owned(),
+                source,
+            }
+        };
+        let metadata = file.metadata().map_err(failed("stat"))?;
+        if !metadata.file_type().is_block_device() {
+            return Ok(None);
+        }
+        let number = metadata.rdev();
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let sysfs = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let protected = read_number(&sysfs.join("ro")).map_err(failed("reading its mode"))?;
+        // A partition's queue is that of its disk.
+        let queue = [sysfs.join("queue"), sysfs.join("../queue")]
+            .into_iter()
+            .find(|queue| queue.is_dir())
+            .unwrap_or(sysfs);
+        let limit = |name: &str| {
+            read_number(&queue.join(name)).map_err(failed("reading a limit of its queue"))
+        };
+        let logical = limit("logical_block_size")?;
+        let logical_block_shift = shift(logical)
+            .filter(|shift| BLOCK_SHIFTS.contains(shift))
+            .ok_or_else(|| BackingError::BlockSize {
+                path: path.to_owned(),
+                block_bytes: logical,
+            })?;
+        let physical = shift(limit("physical_block_size")?).unwrap_or(12);
+        let granularity = limit("discard_granularity")?.max(logical);
+        Ok(Some(Self {
+            logical_block_shift,
+            physical_block_shift: physical.clamp(logical_block_shift, 16),
+            is_protected: protected != 0,
+            has_write_zeroes: limit("write_zeroes_max_bytes")? > 0,
+            granularity_bytes: u32::try_from(granularity).unwrap_or(1 << 30),
+        }))
+    }
+}
+
+fn read_number(path: &Path) -> io::Result<u64> {
+    let text = std::fs::read_to_string(path)?;
+    text.trim().parse().map_err(io::Error::other)
+}
+
+fn shift(bytes: u64) -> Option<u8> {
+    bytes
+        .is_power_of_two()
+        .then(|| u8::try_from(bytes.trailing_zeros()).unwrap_or(u8::MAX))
+}
