@@ -118,7 +118,11 @@ impl Journal {
         let identity = Identity::read(directory).map_err(unusable)?;
         let is_empty = std::fs::metadata(&path).map_or(true, |metadata| metadata.len() == 0);
         let opened = caught(|| {
-            let database = open_store(&path)?;
+            // Checked whole: a plain open trusts what it finds.
+            let database = Database::builder()
+                .set_cache_size(CACHE_BYTES)
+                .set_check_integrity_on_open(true)
+                .create(&path)?;
             let found = read(&database, identity.known)?;
             Ok((database, found))
         });

@@ -19,6 +19,7 @@ mod journal;
 mod kernel;
 mod links;
 mod logging;
+mod presence;
 mod problems;
 mod service;
 mod signals;
@@ -42,6 +43,7 @@ use handles::HandleTable;
 use journal::Journal;
 use kernel::Kernel;
 use links::Links;
+use presence::Presence;
 use service::Daemon;
 use signals::Signals;
 use steps::Driver;
@@ -158,6 +160,7 @@ async fn serve(parts: Parts) -> Result<(), Problem> {
         records: found.records,
         kernel: devices.iter().map(kernel::kernel_device).collect(),
     };
+    let presence = Presence::show(found.instance);
     let manager = Manager::new(
         manager_settings(&settings, &driver),
         &inventory,
@@ -175,6 +178,7 @@ async fn serve(parts: Parts) -> Result<(), Problem> {
         driver,
         started,
         findings: Mutex::new(findings),
+        presence,
     };
     if let Some(shortage) = file_shortage {
         shortage.warn();

@@ -73,6 +73,12 @@ pub(crate) fn no_kernel_device(id: u32) -> Problem {
     .about(id.to_string())
 }
 
+/// A device of an installation whose daemon lives, whether that serves it at this moment or not.
+pub(crate) fn stray_of_living(id: u32) -> Problem {
+    let detail = format!("ublk device {id} belongs to another daemon, which is running");
+    Problem::new(Code::Busy, detail, "leave it to that daemon").about(id.to_string())
+}
+
 /// A request about a left-over device that was refused or failed.
 pub(crate) fn refusal_of_stray(id: u32, refusal: &Refusal) -> Problem {
     refusal_of_all(refusal).about(id.to_string())

@@ -19,6 +19,7 @@ use super::clock;
 use super::engine::Engine;
 use super::handles::HandleReport;
 use super::kernel;
+use super::presence::Presence;
 use super::problems;
 use super::steps::Driver;
 
@@ -29,6 +30,8 @@ pub(crate) struct Daemon {
     pub(crate) started: Instant,
     /// What was found at start and is not ours to touch.
     pub(crate) findings: Mutex<Vec<Finding>>,
+    /// Says to the daemons of other installations that this one lives.
+    pub(crate) presence: Presence,
 }
 
 impl Daemon {
@@ -208,6 +211,12 @@ impl Service for Daemon {
         let found = devices.iter().map(kernel::kernel_device);
         let found = found.into_iter().find(|device| device.id.0 == id);
         let found = found.ok_or_else(|| problems::no_kernel_device(id))?;
+        if found
+            .stamp
+            .is_some_and(|stamp| self.presence.is_alive(stamp.instance))
+        {
+            return Err(problems::stray_of_living(id));
+        }
         let answer = self
             .engine
             .remove_stray(found)

@@ -159,7 +159,7 @@ fn a_lost_journal_or_state_directory_leaves_nothing_that_cannot_be_removed() {
         assert!(findings[0]["what"].as_str().unwrap().contains("--stray"));
         stranger
             .client(&["remove", "--stray", &theirs])
-            .refused(4, &["a living process serves it"]);
+            .refused(4, &["another daemon, which is running"]);
         stranger
             .client(&["remove", "--stray", "9999"])
             .refused(3, &["no ublk device 9999"]);
