@@ -34,6 +34,7 @@ fn main() -> ExitCode {
                 Err(problem) => output::report(format, "serve", &problem),
             }
         }
+        Command::Image(command) => cli::run_image(command, format),
         Command::Client(command) => {
             cli::run(command, &cli::Daemon::new(cli.socket, cli.timeout, format))
         }

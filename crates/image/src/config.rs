@@ -48,6 +48,26 @@ pub struct LowerConfig {
     pub target: Option<PathBuf>,
 }
 
+/// Where the data of a sealed layer is. The file does not say; the configuration does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerKind {
+    /// In the layer's own file.
+    Own,
+    /// In the target too: a warp layer.
+    Warp,
+}
+
+impl LowerConfig {
+    /// Where its data is.
+    #[must_use]
+    pub const fn kind(&self) -> LayerKind {
+        match self.target {
+            None => LayerKind::Own,
+            Some(_) => LayerKind::Warp,
+        }
+    }
+}
+
 /// An upper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpperConfig {

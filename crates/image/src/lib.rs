@@ -15,13 +15,14 @@ mod config;
 mod error;
 mod file;
 mod lowers;
+pub mod offline;
 mod upper;
 mod view;
 
 pub use blob::{Blob, BlobReader, Form};
-pub use config::{ImageConfig, LowerConfig, UpperConfig};
+pub use config::{ImageConfig, LayerKind, LowerConfig, UpperConfig};
 pub use error::{Error, ErrorKind};
 pub use file::{FileId, LayerFile};
-pub use lowers::{LowerSource, Lowers, ParentCheck};
+pub use lowers::{LowerSource, Lowers, ParentCheck, read_layer, read_trailer};
 pub use upper::{LostRecords, Upper};
 pub use view::{OpenOptions, View, ViewReader};

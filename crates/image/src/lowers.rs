@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use block::ByteOffset;
-use overlaybd::lsmt::{Layer, LayerEnds, Layout, Stack, StackFile};
+use overlaybd::lsmt::{Layer, LayerEnds, LayerUuid, Layout, NewLayer, Stack, StackFile};
 use overlaybd::{ErrorKind, FileRange};
 
 use crate::blob::{Blob, BlobReader};
-use crate::config::LowerConfig;
+use crate::config::{LayerKind, LowerConfig};
 use crate::error::Error;
 use crate::file::LayerFile;
 
@@ -45,6 +45,7 @@ impl<F: FnMut(&Path) -> Result<Arc<LayerFile>, Error>> LowerSource for F {
 #[derive(Debug)]
 pub struct Lowers {
     stack: Stack,
+    top_uuid: Option<LayerUuid>,
     /// In the order of the stack's files.
     blobs: Vec<Blob>,
 }
@@ -64,7 +65,7 @@ impl Lowers {
         let mut files = Vec::new();
         for lower in lowers {
             let blob = Blob::open(source.open(&lower.file)?)?;
-            layers.push(read_layer(&blob, lower.target.is_some())?);
+            layers.push(read_layer(&blob, lower.kind())?);
             let target = match &lower.target {
                 None => None,
                 Some(target) => Some(Blob::bare(source.open(target)?)),
@@ -91,13 +92,24 @@ impl Lowers {
         let blobs: Option<Vec<Blob>> = stack.files().iter().map(of_file).collect();
         // A warp layer is only parsed as one if it has a target.
         let blobs = blobs.unwrap_or_default();
-        Ok(Self { stack, blobs })
+        let top_uuid = layers.last().and_then(|layer| layer.trailer.uuid);
+        Ok(Self {
+            stack,
+            top_uuid,
+            blobs,
+        })
     }
 
     /// What is where.
     #[must_use]
     pub const fn stack(&self) -> &Stack {
         &self.stack
+    }
+
+    /// The uuid of the top layer: the parent of an upper.
+    #[must_use]
+    pub const fn top_uuid(&self) -> Option<LayerUuid> {
+        self.top_uuid
     }
 
     /// The files, by [`overlaybd::lsmt::LayerIndex`].
@@ -111,16 +123,15 @@ impl Lowers {
 ///
 /// # Errors
 /// When it is no sound sealed layer.
-pub(crate) fn read_layer(blob: &Blob, has_target: bool) -> Result<Layer, Error> {
+pub fn read_layer(blob: &Blob, kind: LayerKind) -> Result<Layer, Error> {
     let format = |error| Error::format(blob.path(), error);
     let ends = LayerEnds::of_file(blob.len()).map_err(format)?;
     let mut reader = blob.reader()?;
     let header = read_range(&mut reader, ends.header)?;
     let trailer = read_range(&mut reader, ends.trailer)?;
-    let layout = if has_target {
-        Layout::parse_warp(ends, &header, &trailer)
-    } else {
-        Layout::parse(ends, &header, &trailer)
+    let layout = match kind {
+        LayerKind::Own => Layout::parse(ends, &header, &trailer),
+        LayerKind::Warp => Layout::parse_warp(ends, &header, &trailer),
     };
     let layout = layout.map_err(format)?;
     let index = layout.index();
@@ -138,6 +149,20 @@ pub(crate) fn read_layer(blob: &Blob, has_target: bool) -> Result<Layer, Error> 
         done += len;
     }
     loader.finish().map_err(format)
+}
+
+/// What a sealed layer says about itself.
+///
+/// # Errors
+/// When it is no sealed layer.
+pub fn read_trailer(blob: &Blob) -> Result<NewLayer, Error> {
+    let trailer = read_layer(blob, LayerKind::Own)?.trailer;
+    Ok(NewLayer {
+        virtual_size: trailer.virtual_size,
+        uuid: trailer.uuid,
+        parent_uuid: trailer.parent_uuid,
+        user_tag: trailer.user_tag,
+    })
 }
 
 /// A range whose length is bounded by its asker.

@@ -169,7 +169,7 @@ fn open_sparse(file: LayerFile) -> Result<Upper, Error> {
 }
 
 /// Where the file system has data for a file, in whole sectors.
-fn extents(file: &LayerFile) -> Result<Vec<FileRange>, Error> {
+pub(crate) fn extents(file: &LayerFile) -> Result<Vec<FileRange>, Error> {
     let seek = |whence| match rustix::fs::seek(file.file(), whence) {
         Ok(at) => Ok(Some(at)),
         Err(Errno::NXIO) => Ok(None),

@@ -129,7 +129,7 @@ impl ViewReader<'_> {
         Ok(())
     }
 
-    fn read_data(
+    pub(crate) fn read_data(
         &mut self,
         layer: LayerIndex,
         offset: ByteOffset,

@@ -7,6 +7,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use super::image::ImageCommand;
 use crate::config::{ServeArgs, number};
 use crate::exit::Exit;
 use crate::output;
@@ -52,6 +53,9 @@ pub(crate) enum Command {
     /// SIGTERM, SIGINT and SIGHUP stop every device and end it; a second one, half a second later or more, stops waiting for I/O in
     /// flight. The exit code says whether every device stopped in order.
     Serve(ServeArgs),
+    /// Work on images and layers that nobody serves; needs no daemon
+    #[command(subcommand)]
+    Image(ImageCommand),
     #[command(flatten)]
     Client(ClientCommand),
 }

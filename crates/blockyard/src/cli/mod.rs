@@ -2,6 +2,7 @@
 
 mod args;
 mod create;
+mod image;
 mod remove;
 mod show;
 mod status;
@@ -68,6 +69,14 @@ pub(crate) fn run(command: ClientCommand, daemon: &Daemon) -> Exit {
             "completion",
             std::future::ready(args::completion(shell)),
         ),
+    }
+}
+
+/// Runs an image command to its end.
+pub(crate) fn run_image(command: image::ImageCommand, format: Format) -> Exit {
+    match image::run(command, format) {
+        Ok(()) => Exit::Ok,
+        Err(problem) => output::report(format, "image", &problem),
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod commands;
 mod harness;
+mod images;
 #[path = "../../../api/tests/server/memory.rs"]
 mod memory;
 mod wrong;
