@@ -16,6 +16,7 @@ mod studies;
 mod tally;
 mod test;
 mod tidy;
+mod turn;
 mod vm;
 mod vm_tests;
 

@@ -5,7 +5,7 @@ use testvm::{KERNELS_VARIABLE, Place, host};
 
 use crate::tally::Tally;
 use crate::vm_tests::Selection;
-use crate::{check, console, host_tests, vm_tests};
+use crate::{check, console, host_tests, turn, vm_tests};
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -23,6 +23,7 @@ pub(crate) struct Options {
 
 /// Runs the stages. Something that fails ends the run after its stage.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    let _turn = turn::take()?;
     let mut tally = Tally::default();
     let done = console::stage("test", || stages(options, &mut tally));
     if let Err(error) = &done {
