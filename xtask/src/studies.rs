@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::bench::{data_path, lifecycle};
 use crate::console::say;
-use crate::prove::{rounds, simulation};
+use crate::prove::{fuzz, rounds, simulation};
 
 /// A named study.
 pub(crate) struct Study {
@@ -31,6 +31,11 @@ pub(crate) const BENCHMARKS: &[Study] = &[
 ];
 /// Every proof.
 pub(crate) const PROOFS: &[Study] = &[
+    Study {
+        name: "fuzz",
+        question: "does any input make a decoder panic, hang, or take more memory than it may?",
+        run: fuzz::run,
+    },
     Study {
         name: "rounds",
         question: "do devices that are created and removed under load, hundreds of times, leave anything behind?",

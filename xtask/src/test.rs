@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use testvm::{KERNELS_VARIABLE, Place, host};
 
+use crate::prove::fuzz;
 use crate::tally::Tally;
 use crate::vm_tests::Selection;
 use crate::{check, console, host_tests, turn, vm_tests};
@@ -10,7 +11,7 @@ use crate::{check, console, host_tests, turn, vm_tests};
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Gates and host tests only, no machines
+    /// Gates, host tests and fuzzing only, no machines
     #[arg(long)]
     fast: bool,
     /// Kernels for the tests that need one: "6.12,latest", one of them, or "host" for the running kernel
@@ -47,6 +48,7 @@ fn stages(options: &Options, tally: &mut Tally) -> Result<()> {
     if options.only.is_none() {
         check::run()?;
         console::stage("host tests", || host_tests::run(tally))?;
+        console::stage("fuzzing", fuzz::short)?;
     }
     if options.fast {
         return Ok(());

@@ -36,7 +36,7 @@ const fn program(package: &'static str, name: &'static str) -> Need {
 /// also has a link in QEMU's place.
 pub(crate) const VIRTIOFSD_FILES: [&str; 2] = ["/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd"];
 
-const NEEDS: [Need; 16] = [
+const NEEDS: [Need; 17] = [
     // The machine.
     program("qemu-system-x86", "qemu-system-x86_64"),
     Need {
@@ -58,6 +58,8 @@ const NEEDS: [Need; 16] = [
     program("procps", "ps"),
     program("iproute2", "ip"),
     program("curl", "curl"),
+    // libFuzzer is built from its C++ source.
+    program("g++", "g++"),
     Need {
         package: "debian-archive-keyring",
         evidence: Evidence::File(&[
