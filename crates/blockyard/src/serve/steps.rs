@@ -428,6 +428,7 @@ fn backing_fault(error: &BackingError) -> Fault {
         | BackingError::BlockSize { .. } => FaultKind::BackingKind,
         BackingError::Empty { .. }
         | BackingError::NotSectors { .. }
+        | BackingError::NotBlocks { .. }
         | BackingError::TooLarge { .. }
         | BackingError::TooSmall { .. } => FaultKind::SizeInvalid,
         BackingError::InUse { .. }

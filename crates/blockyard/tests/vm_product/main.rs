@@ -13,6 +13,7 @@
     reason = "what tests stand on fails the test, like the tests themselves"
 )]
 
+mod disks;
 mod ends;
 mod fairness;
 mod files;

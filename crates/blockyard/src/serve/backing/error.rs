@@ -22,6 +22,14 @@ pub(crate) enum BackingError {
     )]
     NotSectors { path: PathBuf, size_bytes: u64 },
     #[error(
+        "the size of {path}, {size_bytes} bytes, is not a multiple of its blocks of {block_bytes}; resize it, or serve a file on a file system on it"
+    )]
+    NotBlocks {
+        path: PathBuf,
+        size_bytes: u64,
+        block_bytes: u64,
+    },
+    #[error(
         "{path} holds {size_bytes} bytes, more than the asked size of {asked_bytes}; nothing is cut off: pass the right size or none"
     )]
     TooLarge {

@@ -27,7 +27,7 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use disk::Disk;
-use open::{lock, open, refuse_behind_loop};
+use open::{lock, lock_disk, open, refuse_behind_loop};
 use size::{Settled, settle_size};
 
 pub(crate) use error::BackingError;
@@ -69,11 +69,12 @@ impl Backing {
         access: Access,
     ) -> Result<Self, BackingError> {
         let file = open(path, access)?;
-        lock(&file, path, access)?;
+        refuse_behind_loop(&file, path, access)?;
         if let Some(disk) = Disk::probe(&file, path)? {
+            lock_disk(&file, path, access)?;
             return Self::disk(file, path, (asked, access), &disk);
         }
-        refuse_behind_loop(&file, path, access)?;
+        lock(&file, path, access)?;
         let Settled {
             size,
             extended_from,
@@ -100,7 +101,8 @@ impl Backing {
         })
     }
 
-    /// A block device: by direct I/O, so that nothing is cached twice and no page of its cache can differ from the disk.
+    /// A block device: by direct I/O, so that nothing is cached twice and no page of its cache can differ from the disk. Through
+    /// the cache it could: `blkdev_fallocate` drops a range's pages, dirty ones too, before it knows whether the disk zeroes the range.
     fn disk(
         file: File,
         path: &Path,
@@ -113,6 +115,15 @@ impl Backing {
             });
         }
         let Settled { size, .. } = settle_size(&file, path, asked, access)?;
+        let block_bytes = 1 << disk.logical_block_shift;
+        if !size.len_bytes().0.is_multiple_of(block_bytes) {
+            // Some disks (loop devices) end anywhere; the last part of a block cannot be read directly.
+            return Err(BackingError::NotBlocks {
+                path: path.to_owned(),
+                size_bytes: size.len_bytes().0,
+                block_bytes,
+            });
+        }
         let is_zeroing = access == Access::ReadWrite && disk.has_write_zeroes;
         let geometry = Geometry {
             size,
