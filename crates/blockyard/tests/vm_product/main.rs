@@ -26,4 +26,5 @@ mod readme;
 mod refused;
 mod restart;
 mod rounds;
+mod shared_files;
 mod start;

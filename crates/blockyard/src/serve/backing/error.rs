@@ -85,7 +85,10 @@ impl BackingError {
             io::ErrorKind::NotFound => Self::Missing { path },
             io::ErrorKind::PermissionDenied => Self::Permission { path },
             io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { path },
-            io::ErrorKind::ResourceBusy | io::ErrorKind::ExecutableFileBusy => Self::InUse { path },
+            // Somebody holds a lease and is asked to give it back.
+            io::ErrorKind::ResourceBusy
+            | io::ErrorKind::ExecutableFileBusy
+            | io::ErrorKind::WouldBlock => Self::InUse { path },
             io::ErrorKind::NotADirectory => Self::BadPath {
                 path,
                 why: "something before its last part is no directory",

@@ -1,7 +1,7 @@
 //! Loop devices that serve a file or a disk: they read and write it beside everybody else and take no lock.
 //!
 //! Found by what the path in sysfs leads to. A file whose name was deleted, that has another name, or whose name is in another
-//! mount namespace is not found.
+//! mount namespace is not found; what holds for those is in `lease.rs`.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
