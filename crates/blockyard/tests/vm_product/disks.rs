@@ -68,7 +68,7 @@ fn ranges_become_zeros(daemon: &Daemon, device: &Path, commands: &[&str]) {
     Pattern { seed: 5 }.write(&fill, 32);
     let (fill, target) = (fill.display(), device.display());
     for command in commands {
-        // Some pages of the middle are in the device's cache, and dirty, when it is given up.
+        // The pages of the middle are in the device's cache when it is given up.
         sh(&format!(
             "dd if={fill} of={target} bs=1M oflag=direct conv=fsync status=none
              cmp -n 32M {fill} {target}

@@ -25,7 +25,7 @@ fn write_through(path: &Path, byte: u8, offset: u64) {
     file.write_all_at(&[byte; 4096], offset).unwrap();
 }
 
-/// File systems of several kinds: in memory, on a disk, and one without leases.
+/// File systems of several kinds: in memory, on a disk, and on another file system.
 fn places(daemon: &Daemon) -> [(&'static str, PathBuf); 3] {
     let (ext4, overlay) = (daemon.path("ext4"), daemon.path("overlay"));
     let (image, on_ext4, on_overlay) = (

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | opens the file later: loop device, editor, backup | waits until the daemon has given the lease back; from then on holes are read from the file like data |
 //! | has it open when the device is created | no lease is given; holes are read from the file from the start |
-//! | is on a file system without leases, such as overlay or NFS | likewise |
+//! | is on a file system that offers no leases | likewise |
 //! | two writers at once | each sees what the other writes, and they may overwrite each other: nothing keeps out a process that does not ask |
 //!
 //! A program that opens the file and refuses to wait (`O_NONBLOCK`) is told to try again, once. An opener waits 45 s at most
