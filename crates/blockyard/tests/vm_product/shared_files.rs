@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use crate::guest::{Daemon, on_a_kernel, sh, succeeds};
+use crate::guest::{Daemon, eventually, on_a_kernel, sh, succeeds};
 
 const MIB: u64 = 1 << 20;
 
@@ -108,31 +108,43 @@ fn what_others_write_into_holes_is_read() {
     });
 }
 
-/// One that does not want to wait for the daemon is told so once; then the file is open to it.
+/// Leases that the daemon holds, by the kernel's list.
+fn leases(daemon: &Daemon) -> usize {
+    let (pid, locks) = (daemon.pid().to_string(), fs::read_to_string("/proc/locks"));
+    let held =
+        |line: &&str| line.contains("LEASE") && line.split_whitespace().any(|word| word == pid);
+    locks.unwrap().lines().filter(held).count()
+}
+
+/// Work on the device keeps the lease of its file; who opens the file gets it at once and ends the lease of that file only.
 #[test]
-fn a_served_file_is_open_to_others() {
+fn a_lease_ends_when_somebody_opens_the_file_and_not_before() {
     on_a_kernel(|| {
         let daemon = Daemon::start();
         let image = daemon.file("open.img", 1);
         daemon.create("open", &format!("raw:{}", image.display()));
-        let waits = File::open(&image).unwrap();
-        drop(waits);
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // The lease is gone by now.
-        rustix::fs::open(&image, flags, rustix::fs::Mode::empty()).unwrap();
-        let log = daemon.log();
-        let told = log
-            .lines()
-            .filter(|line| line.contains("open.img") && line.contains("opens the file"));
-        assert_eq!(told.count(), 1, "{log}");
-        // Not called back while its own daemon works with it.
         let quiet = daemon.create_sparse("quiet", 8);
-        sh(&format!("mke2fs -q {}; blkdiscard -f {0}", quiet.display()));
+        assert_eq!(leases(&daemon), 2);
+        let opened = File::open(&image).unwrap();
+        assert_eq!(leases(&daemon), 1);
+        drop(opened);
+        // Nobody is asked any more: one that does not want to wait is welcome too.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::open(&image, flags, rustix::fs::Mode::empty()).unwrap();
+        sh(&format!(
+            "mke2fs -q {0}; blkdiscard -f {0}",
+            quiet.display()
+        ));
+        assert_eq!(leases(&daemon), 1);
+        // Written after the lease is given back, so perhaps after the file was opened.
+        eventually("the log tells who lost its lease", || {
+            let log = daemon.log();
+            let mut told = log.lines().filter(|line| line.contains("opens the file"));
+            matches!((told.next(), told.next()), (Some(line), None) if line.contains("open.img"))
+                .then_some(())
+        });
         daemon.ok(&["remove", "quiet"]);
-        assert!(
-            !daemon.log().contains("quiet.img; its")
-                && daemon.log().matches("opens the file").count() == 1
-        );
+        assert_eq!(leases(&daemon), 0);
         daemon.stop();
     });
 }
