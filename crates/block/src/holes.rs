@@ -7,7 +7,7 @@
 //!
 //! Limit: [`CHUNKS_MAX`] bits (8 KiB) per device, whatever its size; the chunk grows with the device.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::units::{ByteLen, ByteOffset};
 
@@ -24,6 +24,8 @@ pub struct HoleMap {
     /// Writes submitted so far; with `writes_ended` it tells whether one is in flight.
     writes_begun: AtomicU64,
     writes_ended: AtomicU64,
+    /// Others write as well: nothing is a hole any more.
+    is_distrusted: AtomicBool,
 }
 
 /// What [`HoleMap::begin_punch`] saw; given back to [`HoleMap::end_punch`].
@@ -76,6 +78,7 @@ impl HoleMap {
             words,
             writes_begun: AtomicU64::new(0),
             writes_ended: AtomicU64::new(0),
+            is_distrusted: AtomicBool::new(false),
         }
     }
 
@@ -95,8 +98,8 @@ impl HoleMap {
         for (word, mask) in masks(first, last + 1) {
             if let Some(word) = self.word(word) {
                 // Most writes hit chunks that hold data already: a load is cheaper than a locked operation.
-                if word.load(Ordering::Acquire) & mask != mask {
-                    word.fetch_or(mask, Ordering::AcqRel);
+                if word.load(Ordering::SeqCst) & mask != mask {
+                    word.fetch_or(mask, Ordering::SeqCst);
                 }
             }
         }
@@ -118,8 +121,16 @@ impl HoleMap {
 
     /// A write begins: marks its range and counts it.
     pub fn begin_write(&self, offset: ByteOffset, len: ByteLen) {
-        self.writes_begun.fetch_add(1, Ordering::AcqRel);
+        self.writes_begun.fetch_add(1, Ordering::SeqCst);
         self.mark_data(offset, len);
+    }
+
+    /// Others may write to the file from now on: nothing is called a hole any more, whatever is deallocated later.
+    pub fn distrust(&self) {
+        self.is_distrusted.store(true, Ordering::SeqCst);
+        for word in &self.words {
+            word.store(u64::MAX, Ordering::SeqCst);
+        }
     }
 
     /// Whether a write was ever begun.
@@ -138,7 +149,7 @@ impl HoleMap {
     pub fn begin_punch(&self) -> PunchMark {
         let ended = self.writes_ended.load(Ordering::Acquire);
         let begun = self.writes_begun.load(Ordering::Acquire);
-        if begun == ended {
+        if begun == ended && !self.is_distrusted.load(Ordering::SeqCst) {
             PunchMark(begun)
         } else {
             PunchMark(PunchMark::BUSY)
@@ -154,11 +165,14 @@ impl HoleMap {
         let end = offset.0.saturating_add(len.0) >> self.chunk_shift;
         for (word, mask) in masks(first, end) {
             if let Some(word) = self.word(word) {
-                let before = word.fetch_and(!mask, Ordering::AcqRel);
+                let before = word.fetch_and(!mask, Ordering::SeqCst);
                 // A write that began meanwhile on another shard set its bits either before the line above (undone
-                // here) or after it (kept): restoring what was there is right in both cases.
-                if self.writes_begun.load(Ordering::Acquire) != mark.0 {
-                    word.fetch_or(before & mask, Ordering::AcqRel);
+                // here) or after it (kept): restoring what was there is right in both cases. Both sides change one place
+                // and look at the other, so that one of them sees the other's change: only SeqCst promises that.
+                if self.writes_begun.load(Ordering::SeqCst) != mark.0
+                    || self.is_distrusted.load(Ordering::SeqCst)
+                {
+                    word.fetch_or(before & mask, Ordering::SeqCst);
                     return;
                 }
             }
@@ -235,6 +249,21 @@ mod tests {
         map.end_punch(mark, ByteOffset(0), ByteLen(8 * CHUNK));
         map.end_write();
         assert!(!map.is_hole(ByteOffset(0), ByteLen(512)));
+    }
+
+    #[test]
+    fn nothing_is_a_hole_once_others_may_write() {
+        let map = HoleMap::all_holes(ByteLen(8 * CHUNK));
+        // A deallocation that is under way, and one that begins later.
+        let under_way = map.begin_punch();
+        map.distrust();
+        map.end_punch(under_way, ByteOffset(0), ByteLen(8 * CHUNK));
+        let later = map.begin_punch();
+        map.end_punch(later, ByteOffset(0), ByteLen(8 * CHUNK));
+        for chunk in 0..8 {
+            assert!(!map.is_hole(ByteOffset(chunk * CHUNK), ByteLen(512)));
+        }
+        assert!(!map.is_written());
     }
 
     proptest! {

@@ -7,6 +7,7 @@
 pub mod buffer;
 mod error;
 mod file;
+pub mod lease;
 pub mod mailbox;
 mod op;
 mod ring;

@@ -38,6 +38,7 @@ use tokio::sync::{Semaphore, mpsc};
 use ublk::{ControlLimits, ControlRing};
 
 use crate::config::{ServeArgs, Settings};
+use backing::Leases;
 use engine::Engine;
 use handles::HandleTable;
 use journal::Journal;
@@ -76,9 +77,11 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
         .enable_all()
         .build()
         .map_err(|error| problems::runtime(&error))?;
-    let signals = {
+    let (signals, leases) = {
         let _context = runtime.enter();
-        Signals::catch().map_err(|error| problems::runtime(&error))?
+        Signals::catch()
+            .and_then(|signals| Ok((signals, Leases::watched()?)))
+            .map_err(|error| problems::runtime(&error))?
     };
     ublk::check_kernel().map_err(|error| problems::kernel(&error))?;
     let control = ControlRing::open(Path::new(ublk::CONTROL_NODE), ControlLimits::default())
@@ -109,6 +112,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
         links,
         handles: HandleTable::default(),
         opens: Arc::new(Semaphore::new(OPENS_MAX)),
+        leases,
     });
     let parts = Parts {
         settings,

@@ -32,7 +32,6 @@ impl Signals {
             ("SIGUSR1", SignalKind::user_defined1()),
             ("SIGUSR2", SignalKind::user_defined2()),
             ("SIGALRM", SignalKind::alarm()),
-            ("SIGIO", SignalKind::io()),
         ];
         let ignored = ignored
             .into_iter()

@@ -18,7 +18,7 @@ use manager::{
 use tokio::sync::{Semaphore, oneshot};
 use ublk::{CharDevice, DeviceParams, Features, NewDevice, OwnerStamp, TransferLimits};
 
-use super::backing::{Backing, BackingError};
+use super::backing::{Backing, BackingError, Leases};
 use super::clock;
 use super::handles::{HandleTable, Handles};
 use super::kernel::Kernel;
@@ -41,6 +41,8 @@ pub(crate) struct Driver {
     pub(crate) handles: HandleTable,
     /// How many files may be opened at once.
     pub(crate) opens: Arc<Semaphore>,
+    /// Of the files that are open.
+    pub(crate) leases: Arc<Leases>,
 }
 
 impl Driver {
@@ -89,11 +91,12 @@ impl Driver {
         request: &Arc<CreateRequest>,
     ) -> Result<Output, Fault> {
         let (request, name) = (Arc::clone(request), request.name().clone());
+        let leases = Arc::clone(&self.leases);
         let permit = Arc::clone(&self.opens).acquire_owned().await;
         let backing = blocking(move || {
             // For as long as the call takes, also when nobody waits for it any more.
             let _permit = permit;
-            open_backing(&request)
+            open_backing(&request, &leases)
         })
         .await??;
         let geometry = backing.geometry();
@@ -368,7 +371,7 @@ impl Driver {
     }
 }
 
-fn open_backing(request: &CreateRequest) -> Result<Backing, Fault> {
+fn open_backing(request: &CreateRequest, leases: &Leases) -> Result<Backing, Fault> {
     let asked = request.size().and_then(Sectors::try_from_bytes);
     match request.spec() {
         Spec::Null { size } => {
@@ -380,7 +383,7 @@ fn open_backing(request: &CreateRequest) -> Result<Backing, Fault> {
             })?;
             Ok(Backing::null(size, request.access()))
         }
-        Spec::Raw { path } => Backing::raw(Path::new(path), asked, request.access())
+        Spec::Raw { path } => Backing::raw(Path::new(path), asked, request.access(), leases)
             .map_err(|error| backing_fault(&error)),
         other => Err(Fault::new(
             FaultKind::Unsupported,
@@ -428,6 +431,7 @@ fn backing_fault(error: &BackingError) -> Fault {
         | BackingError::BlockSize { .. } => FaultKind::BackingKind,
         BackingError::Empty { .. }
         | BackingError::NotSectors { .. }
+        | BackingError::NotBlocks { .. }
         | BackingError::TooLarge { .. }
         | BackingError::TooSmall { .. } => FaultKind::SizeInvalid,
         BackingError::InUse { .. }

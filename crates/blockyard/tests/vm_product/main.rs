@@ -13,6 +13,7 @@
     reason = "what tests stand on fails the test, like the tests themselves"
 )]
 
+mod disks;
 mod ends;
 mod fairness;
 mod files;
@@ -25,4 +26,5 @@ mod readme;
 mod refused;
 mod restart;
 mod rounds;
+mod shared_files;
 mod start;

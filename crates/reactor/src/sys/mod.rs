@@ -6,3 +6,4 @@
 
 pub(crate) mod arena;
 pub(crate) mod entries;
+pub(crate) mod lease;

@@ -22,6 +22,14 @@ pub(crate) enum BackingError {
     )]
     NotSectors { path: PathBuf, size_bytes: u64 },
     #[error(
+        "the size of {path}, {size_bytes} bytes, is not a multiple of its blocks of {block_bytes}; resize it, or serve a file on a file system on it"
+    )]
+    NotBlocks {
+        path: PathBuf,
+        size_bytes: u64,
+        block_bytes: u64,
+    },
+    #[error(
         "{path} holds {size_bytes} bytes, more than the asked size of {asked_bytes}; nothing is cut off: pass the right size or none"
     )]
     TooLarge {
@@ -77,7 +85,10 @@ impl BackingError {
             io::ErrorKind::NotFound => Self::Missing { path },
             io::ErrorKind::PermissionDenied => Self::Permission { path },
             io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { path },
-            io::ErrorKind::ResourceBusy | io::ErrorKind::ExecutableFileBusy => Self::InUse { path },
+            // Somebody holds a lease and is asked to give it back.
+            io::ErrorKind::ResourceBusy
+            | io::ErrorKind::ExecutableFileBusy
+            | io::ErrorKind::WouldBlock => Self::InUse { path },
             io::ErrorKind::NotADirectory => Self::BadPath {
                 path,
                 why: "something before its last part is no directory",

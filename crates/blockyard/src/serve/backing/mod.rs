@@ -3,11 +3,12 @@
 //! A file that is served for writing is locked exclusively (`flock`), one that is served read-only is locked shared, so that no
 //! second writer, of this daemon or another, can be. The lock lives as long as the open file. A regular file that is
 //! smaller than the asked size grows (sparsely); nothing shrinks it, except that a creation which fails undoes its own growing. A loop
-//! device takes no lock: one that serves the file already is looked for; one that is attached later is the operator's mistake,
-//! and what it writes into holes is not seen by the device.
+//! device takes no lock: one that serves the file already is looked for; one that is attached later is the operator's mistake, but
+//! what it writes is seen: see `lease.rs`.
 
 mod disk;
 mod error;
+mod lease;
 mod loops;
 mod open;
 mod size;
@@ -27,10 +28,12 @@ use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
 use disk::Disk;
-use open::{lock, open, refuse_behind_loop};
+use lease::Lease;
+use open::{lock, lock_disk, open, refuse_behind_loop};
 use size::{Settled, settle_size};
 
 pub(crate) use error::BackingError;
+pub(crate) use lease::Leases;
 
 /// The most data ranges that are looked up in a sparse file; what lies behind them counts as data. Bounds the time to open a
 /// file in many pieces; 65,536 is also the most chunks that a hole map tells apart.
@@ -45,12 +48,14 @@ pub(crate) struct Backing {
 
 #[derive(Debug)]
 struct RawFile {
-    file: File,
+    file: Arc<File>,
     holes: Arc<HoleMap>,
     features: RawFeatures,
     modes: NowModes,
     /// How long it was, if it was extended to the asked size.
     extended_from: Option<u64>,
+    /// Keeps what is known of its holes true.
+    _lease: Option<Arc<Lease>>,
 }
 
 impl Backing {
@@ -67,19 +72,25 @@ impl Backing {
         path: &Path,
         asked: Option<Sectors>,
         access: Access,
+        leases: &Leases,
     ) -> Result<Self, BackingError> {
         let file = open(path, access)?;
-        lock(&file, path, access)?;
+        refuse_behind_loop(&file, path, access)?;
         if let Some(disk) = Disk::probe(&file, path)? {
+            lock_disk(&file, path, access)?;
             return Self::disk(file, path, (asked, access), &disk);
         }
-        refuse_behind_loop(&file, path, access)?;
+        lock(&file, path, access)?;
         let Settled {
             size,
             extended_from,
         } = settle_size(&file, path, asked, access)?;
         let (zeroing, features) = probe_zeroing(&file, size, access);
-        let holes = map_holes(&file, size);
+        let holes = Arc::new(HoleMap::all_holes(size.len_bytes()));
+        let file = Arc::new(file);
+        // First the lease: what is found after that stays true.
+        let lease = leases.take(&file, path, access, &holes);
+        map_holes(&file, size, &holes);
         let geometry = Geometry {
             size,
             access,
@@ -93,14 +104,16 @@ impl Backing {
             file: Some(RawFile {
                 modes: NowModes::probe(&file),
                 file,
-                holes: Arc::new(holes),
+                holes,
                 features,
                 extended_from,
+                _lease: lease,
             }),
         })
     }
 
-    /// A block device: by direct I/O, so that nothing is cached twice and no page of its cache can differ from the disk.
+    /// A block device: by direct I/O, so that nothing is cached twice and no page of its cache can differ from the disk. Through
+    /// the cache it could: `blkdev_fallocate` drops a range's pages, dirty ones too, before it knows whether the disk zeroes the range.
     fn disk(
         file: File,
         path: &Path,
@@ -113,6 +126,15 @@ impl Backing {
             });
         }
         let Settled { size, .. } = settle_size(&file, path, asked, access)?;
+        let block_bytes = 1 << disk.logical_block_shift;
+        if !size.len_bytes().0.is_multiple_of(block_bytes) {
+            // Some disks (loop devices) end anywhere; the last part of a block cannot be read directly.
+            return Err(BackingError::NotBlocks {
+                path: path.to_owned(),
+                size_bytes: size.len_bytes().0,
+                block_bytes,
+            });
+        }
         let is_zeroing = access == Access::ReadWrite && disk.has_write_zeroes;
         let geometry = Geometry {
             size,
@@ -132,13 +154,14 @@ impl Backing {
             geometry,
             file: Some(RawFile {
                 modes: NowModes::probe(&file),
-                file,
+                file: Arc::new(file),
                 holes: Arc::new(HoleMap::all_data(size.len_bytes())),
                 // The kernel zeroes in place or writes zeros (blkdev_fallocate).
                 features: RawFeatures {
                     zero_range: is_zeroing,
                 },
                 extended_from: None,
+                _lease: None,
             }),
         })
     }
@@ -216,20 +239,19 @@ fn probe_zeroing(file: &File, size: Sectors, access: Access) -> (Zeroing, RawFea
 }
 
 /// Asks the file system where the data is.
-fn map_holes(file: &File, size: Sectors) -> HoleMap {
+fn map_holes(file: &File, size: Sectors, map: &HoleMap) {
     let len_bytes = size.len_bytes().0;
-    let map = HoleMap::all_holes(ByteLen(len_bytes));
     let mut position = 0;
     for _ in 0..RANGES_MAX {
         let data = match rustix::fs::seek(file, SeekFrom::Data(position)) {
             Ok(data) if data < len_bytes => data,
             // Only holes from here on.
-            Ok(_) | Err(Errno::NXIO) => return map,
+            Ok(_) | Err(Errno::NXIO) => return,
             // The file system does not tell.
-            Err(_) => return HoleMap::all_data(ByteLen(len_bytes)),
+            Err(_) => return map.mark_data(ByteOffset(0), ByteLen(len_bytes)),
         };
         let Ok(hole) = rustix::fs::seek(file, SeekFrom::Hole(data)) else {
-            return HoleMap::all_data(ByteLen(len_bytes));
+            return map.mark_data(ByteOffset(0), ByteLen(len_bytes));
         };
         map.mark_data(ByteOffset(data), ByteLen(hole.min(len_bytes) - data));
         // The rest of a chunk that holds data need not be looked at.
@@ -239,7 +261,6 @@ fn map_holes(file: &File, size: Sectors) -> HoleMap {
         ByteOffset(position),
         ByteLen(len_bytes.saturating_sub(position)),
     );
-    map
 }
 
 #[cfg(test)]
@@ -257,7 +278,9 @@ mod tests {
     #[test]
     fn bad_files_are_refused_with_what_to_do() {
         let directory = tempfile::tempdir().unwrap();
-        let open = |path: &Path, asked| Backing::raw(path, asked, Access::ReadWrite).unwrap_err();
+        let open = |path: &Path, asked| {
+            Backing::raw(path, asked, Access::ReadWrite, &Leases::default()).unwrap_err()
+        };
         let missing = directory.path().join("missing");
         assert!(matches!(open(&missing, None), BackingError::Missing { .. }));
         assert!(matches!(
@@ -295,7 +318,7 @@ mod tests {
     #[test]
     fn a_writer_is_alone_and_readers_share() {
         let file = file_of(4096);
-        let open = |access| Backing::raw(file.path(), None, access);
+        let open = |access| Backing::raw(file.path(), None, access, &Leases::default());
         let writer = open(Access::ReadWrite).unwrap();
         assert!(matches!(
             open(Access::ReadWrite),
@@ -321,9 +344,11 @@ mod tests {
     #[test]
     fn a_file_grows_to_the_asked_size_only_when_writable() {
         let file = file_of(4096);
-        let refused = Backing::raw(file.path(), Some(Sectors(16)), Access::ReadOnly);
+        let open =
+            |access| Backing::raw(file.path(), Some(Sectors(16)), access, &Leases::default());
+        let refused = open(Access::ReadOnly);
         assert!(matches!(refused, Err(BackingError::TooSmall { .. })));
-        let grown = Backing::raw(file.path(), Some(Sectors(16)), Access::ReadWrite).unwrap();
+        let grown = open(Access::ReadWrite).unwrap();
         assert_eq!(grown.geometry().size, Sectors(16));
         assert_eq!(file.as_file().metadata().unwrap().len(), 8192);
     }
@@ -336,7 +361,8 @@ mod tests {
             .unwrap();
         file.as_file_mut().write_all(&[1; 4096]).unwrap();
         file.as_file().sync_all().unwrap();
-        let map = map_holes(file.as_file(), Sectors(32768));
+        let map = HoleMap::all_holes(ByteLen(16 << 20));
+        map_holes(file.as_file(), Sectors(32768), &map);
         assert!(!map.is_hole(ByteOffset(5 << 20), ByteLen(4096)));
         // True on every file system with holes; the test's own file system is one (ext4, tmpfs, xfs, btrfs).
         assert!(map.is_hole(ByteOffset(0), ByteLen(1 << 20)));

@@ -60,7 +60,7 @@ fn is_of_kernel(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| [PROC, SYSFS].contains(&found.f_type))
 }
 
-/// Refuses a file that a loop device serves too, unless both only read it. A lock does not tell: loop devices take none.
+/// Refuses a file or disk that a loop device serves too, unless both only read it. A lock does not tell: loop devices take none.
 pub(super) fn refuse_behind_loop(
     file: &File,
     path: &Path,
@@ -79,6 +79,17 @@ pub(super) fn refuse_behind_loop(
             })
         }
         Some(_) | None => Ok(()),
+    }
+}
+
+/// Locks the node of a disk. What keeps others away is `O_EXCL`; the lock tells programs that look at disks or partition them
+/// (<https://systemd.io/BLOCK_DEVICE_LOCKING>). The device manager takes a shared one for moments while it looks: no reason to refuse.
+pub(super) fn lock_disk(file: &File, path: &Path, access: Access) -> Result<(), BackingError> {
+    match lock(file, path, access) {
+        Err(BackingError::InUse { .. }) if access == Access::ReadWrite => {
+            lock(file, path, Access::ReadOnly)
+        }
+        locked => locked,
     }
 }
 
