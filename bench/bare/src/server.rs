@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use block::{DeviceId, Op, QueueId, Request, Status, Tag};
 use reactor::uring::{Uring, UringLimits};
 use reactor::{Op as RingOp, Ring, RingFile, Token, Wait};
-use ublk::{CharDevice, DescriptorMap, IoCommand};
+use ublk::{CharDevice, DescriptorMap, IoCommand, Registration};
 
 /// Tags of a device.
 pub(crate) const DEPTH: u16 = 16;
@@ -42,7 +42,7 @@ pub(crate) fn serve(ids: &[DeviceId]) -> Result<Vec<Arc<CharDevice>>> {
                 &mut ring,
                 served,
                 (index, Tag(tag)),
-                IoCommand::fetch(QUEUE, Tag(tag), 0),
+                IoCommand::fetch(QUEUE, Tag(tag), Registration::Nowhere),
             );
         }
     }
@@ -61,7 +61,8 @@ pub(crate) fn serve(ids: &[DeviceId]) -> Result<Vec<Arc<CharDevice>>> {
                 armed -= 1;
                 continue;
             }
-            let commit = IoCommand::commit_and_fetch(QUEUE, tag, device.answer(tag), 0);
+            let commit =
+                IoCommand::commit_and_fetch(QUEUE, tag, device.answer(tag), Registration::Nowhere);
             push(&mut ring, device, (index, tag), commit);
         }
     }
@@ -106,6 +107,7 @@ fn push(ring: &mut Uring, served: &Served, (index, tag): (usize, Tag), command: 
         file: &served.file,
         code: command.opcode,
         payload: command.payload,
+        address: command.address,
     };
     ring.push(op, Token((index as u64) << u16::BITS | u64::from(tag.0)));
 }

@@ -36,7 +36,7 @@ struct Exposition(MetricsSource);
 /// One series per device: name, help, and the counter it reads.
 type DeviceCounter = (&'static str, &'static str, fn(&Device) -> u64);
 
-const DEVICE_COUNTERS: [DeviceCounter; 8] = [
+const DEVICE_COUNTERS: [DeviceCounter; 9] = [
     ("device_reads", "Completed reads", |d| d.stats.reads),
     ("device_writes", "Completed writes", |d| d.stats.writes),
     ("device_flushes", "Completed flushes", |d| d.stats.flushes),
@@ -52,6 +52,11 @@ const DEVICE_COUNTERS: [DeviceCounter; 8] = [
     ("device_written_bytes", "Bytes written", |d| {
         d.stats.written_bytes
     }),
+    (
+        "device_zero_copy_bytes",
+        "Bytes of reads that were not copied",
+        |d| d.stats.zero_copy_bytes,
+    ),
     ("device_errors", "Requests answered with an error", |d| {
         d.stats.errors
     }),
@@ -170,7 +175,7 @@ fn encode_limits(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::R
 type ShardGauge = (&'static str, &'static str, fn(&Shard) -> u64);
 
 fn encode_shards(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
-    let gauges: [ShardGauge; 6] = [
+    let gauges: [ShardGauge; 8] = [
         ("shard_devices", "Devices a shard serves queues of", |s| {
             s.devices
         }),
@@ -191,6 +196,12 @@ fn encode_shards(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::R
             "Operations on files and disks below at most",
             |s| s.operations.limit,
         ),
+        ("shard_slots", "Tags that have a slot for zero copy", |s| {
+            s.slots.in_use
+        }),
+        ("shard_slots_limit", "Slots for zero copy", |s| {
+            s.slots.limit
+        }),
     ];
     for (name, help, read) in gauges {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -249,6 +260,10 @@ mod tests {
                     in_use: 3,
                     limit: 257,
                 },
+                slots: Usage {
+                    in_use: 64,
+                    limit: 128,
+                },
             }],
             limits: vec![Limit {
                 name: "devices".to_owned(),
@@ -266,7 +281,14 @@ mod tests {
             }),
             findings: Vec::new(),
         };
-        let device = Device {
+        MetricsSource {
+            status,
+            devices: vec![device()],
+        }
+    }
+
+    fn device() -> Device {
+        Device {
             name: "web".to_owned(),
             spec: "null:1M".to_owned(),
             state: DeviceState::Live,
@@ -278,18 +300,16 @@ mod tests {
             read_only: false,
             queues: 1,
             depth: 64,
+            copy_mode: None,
             shards: vec![3],
             created_at: None,
             stats: DeviceStats {
                 reads: 11,
+                zero_copy_bytes: 7,
                 in_flight: 2,
                 ..DeviceStats::default()
             },
             failure: None,
-        };
-        MetricsSource {
-            status,
-            devices: vec![device],
         }
     }
 
@@ -307,6 +327,9 @@ mod tests {
             "blockyard_shard_buffers{shard=\"3\"} 40",
             "blockyard_shard_operations{shard=\"3\"} 3",
             "blockyard_shard_operations_limit{shard=\"3\"} 257",
+            "blockyard_shard_slots{shard=\"3\"} 64",
+            "blockyard_shard_slots_limit{shard=\"3\"} 128",
+            "blockyard_device_zero_copy_bytes_total{device=\"web\"} 7",
             "blockyard_stop_done 2",
             "blockyard_uptime_seconds 60",
             "# TYPE blockyard_device_reads_total counter",

@@ -1,7 +1,7 @@
 //! Serves one device without daemon, journal or API: the data path alone, for measuring it.
 //!
 //! `one_device null SIZE_MIB | raw PATH` prints the device's path and serves until its standard input ends. The figures of the
-//! shard go to standard error then: how often its thread woke up in all.
+//! shard go to standard error then: how often its thread woke up in all, and how much was read without a copy.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,8 +19,12 @@ use std::time::Duration;
 
 use block::holes::HoleMap;
 use block::{Access, Geometry, NullTarget, RawFeatures, RawTarget, Sectors, Target, Zeroing};
-use dataplane::{Counters, Dataplane, DataplaneConfig, DeviceKey, Part, ShardLimits, UblkQueue};
-use reactor::{NowModes, RingFile};
+use dataplane::{
+    CopyMode, Counters, Dataplane, DataplaneConfig, DeviceKey, Part, QueueShape, ShardLimits,
+    UblkQueue,
+};
+use reactor::uring::{SLOTS_MAX, UringLimits};
+use reactor::{NowMode, NowModes, RingFile};
 use ublk::{
     CharDevice, Command, ControlLimits, ControlRing, DeviceInfo, DeviceParams, Features, NewDevice,
     OwnerStamp, TransferLimits,
@@ -37,8 +41,9 @@ fn main() {
     let (target, files) = open(&kind, &what);
     let control =
         ControlRing::open(Path::new(ublk::CONTROL_NODE), ControlLimits::default()).unwrap();
-    let info = add(&control, &target.geometry());
-    let plane = attach(&info, target, files);
+    let info = add(&control, &target.geometry(), wanted(&control, &files));
+    let counters = Arc::new(Counters::default());
+    let plane = attach(&info, target, files, Arc::clone(&counters));
     let start = Command::StartDev {
         device: info.device,
         server_pid: std::process::id(),
@@ -48,7 +53,8 @@ fn main() {
     // Serve until whoever started this closes the pipe.
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     let wake_ups: u64 = plane.gauges().map(dataplane::ShardGauges::wake_ups).sum();
-    eprintln!("wake-ups {wake_ups}");
+    let copied_not = counters.snapshot().zero_copy_bytes;
+    eprintln!("wake-ups {wake_ups}, {copied_not} bytes by zero copy");
     control
         .call(Command::StopDev(info.device), DEADLINE)
         .unwrap();
@@ -60,7 +66,7 @@ fn main() {
         .unwrap();
 }
 
-fn open(kind: &str, what: &str) -> (Box<dyn Target>, Vec<OwnedFd>) {
+fn open(kind: &str, what: &str) -> (Box<dyn Target>, Vec<RingFile>) {
     if kind == "null" {
         let size = Sectors(what.parse::<u64>().unwrap() << 11);
         return (
@@ -82,16 +88,30 @@ fn open(kind: &str, what: &str) -> (Box<dyn Target>, Vec<OwnedFd>) {
     };
     let holes = Arc::new(HoleMap::all_data(size.len_bytes()));
     let target = RawTarget::new(geometry, RawFeatures { zero_range: false }, holes);
-    (Box::new(target), vec![file.into()])
+    let file = OwnedFd::from(file);
+    let modes = NowModes::probe(&file);
+    (Box::new(target), vec![RingFile::data(file, modes)])
 }
 
-fn add(control: &ControlRing, geometry: &Geometry) -> DeviceInfo {
+/// As the daemon asks for them: zero copy where the kernel has it and a file profits.
+fn wanted(control: &ControlRing, files: &[RingFile]) -> Features {
+    let usual = Features::USER_COPY | Features::USER_RECOVERY | Features::USER_RECOVERY_REISSUE;
+    let kernel = ublk::probe(control).unwrap().features;
+    let profits = files.iter().any(|file| file.read_mode() != NowMode::Never);
+    if profits && kernel.contains(Features::AUTO_BUF_REG) {
+        usual | Features::AUTO_BUF_REG
+    } else {
+        usual
+    }
+}
+
+fn add(control: &ControlRing, geometry: &Geometry, features: Features) -> DeviceInfo {
     let device = NewDevice {
         device: None,
         queues: 1,
         depth: DEPTH,
         max_io_buf_bytes: MAX_IO_BYTES,
-        features: Features::USER_COPY | Features::USER_RECOVERY | Features::USER_RECOVERY_REISSUE,
+        features,
         owner: OwnerStamp::new(1, 1).unwrap(),
     };
     let reply = control.call(Command::AddDev(device), DEADLINE).unwrap();
@@ -109,24 +129,38 @@ fn add(control: &ControlRing, geometry: &Geometry) -> DeviceInfo {
     info
 }
 
-fn attach(info: &DeviceInfo, target: Box<dyn Target>, files: Vec<OwnedFd>) -> Dataplane {
+fn attach(
+    info: &DeviceInfo,
+    target: Box<dyn Target>,
+    files: Vec<RingFile>,
+    counters: Arc<Counters>,
+) -> Dataplane {
+    let copy_mode = CopyMode::of(info.features);
+    let slots = match copy_mode {
+        CopyMode::ZeroCopy => SLOTS_MAX,
+        CopyMode::UserCopy => 0,
+    };
     let config = DataplaneConfig {
         shards: 1,
         limits: ShardLimits::default(),
-        ring: Default::default(),
+        ring: UringLimits {
+            slots,
+            ..UringLimits::default()
+        },
     };
     let plane = Dataplane::start(config, Arc::new(|event| panic_on(&event))).unwrap();
     let char_device = Arc::new(CharDevice::open(&ublk::char_node(info.device)).unwrap());
-    let queue = UblkQueue::map(char_device, block::QueueId(0), DEPTH, info.desc_bytes).unwrap();
-    let files = files.into_iter().map(|file| {
-        let modes = NowModes::probe(&file);
-        RingFile::data(file, modes)
-    });
+    let shape = QueueShape {
+        depth: DEPTH,
+        desc_bytes: info.desc_bytes,
+        copy_mode,
+    };
+    let queue = UblkQueue::map(char_device, block::QueueId(0), shape).unwrap();
     let part = Part {
         queues: vec![queue],
         target,
-        files: files.collect(),
-        counters: Arc::new(Counters::default()),
+        files,
+        counters,
     };
     let (done, attached) = mpsc::channel();
     plane.attach(0, KEY, part, Box::new(move |ok| done.send(ok).unwrap()));

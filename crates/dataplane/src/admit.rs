@@ -76,7 +76,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
 
     /// Starts the request in a tag; returns what it costs.
     fn start(&mut self, queue_index: u32, tag: Tag) -> u32 {
-        let Some(queue) = self.queues.get(queue_index as usize) else {
+        let Some(queue) = self.queues.get_mut(queue_index as usize) else {
             return 1;
         };
         let io = IoRef {
@@ -95,6 +95,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
                 return 1;
             }
         };
+        queue.asking.on_request(request.op);
         self.plan.reset(0);
         let (target, plan) = (&mut device.target, &mut self.plan);
         let verdict = catch_unwind(AssertUnwindSafe(|| target.handle_request(&request, plan)));
@@ -245,7 +246,8 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             );
             return;
         }
-        let command = IoCommand::commit_and_fetch(queue.port.id(), io.tag, result, 0);
+        let registration = queue.registration(io.tag);
+        let command = IoCommand::commit_and_fetch(queue.port.id(), io.tag, result, registration);
         let owner = Owner::Tag {
             queue: io.queue,
             tag: io.tag,
@@ -253,12 +255,14 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         let IoCommand {
             opcode: code,
             payload,
+            address,
         } = command;
         self.ring.push(
             Op::Command {
                 file: queue.port.file(),
                 code,
                 payload,
+                address,
             },
             owner.pack(),
         );

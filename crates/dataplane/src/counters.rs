@@ -40,6 +40,7 @@ pub struct Counters {
     write_zeroes: Figure,
     read_bytes: Figure,
     written_bytes: Figure,
+    pub(crate) zero_copy_bytes: Figure,
     errors: Figure,
     pub(crate) in_flight: Figure,
 }
@@ -61,6 +62,8 @@ pub struct CountersSnapshot {
     pub read_bytes: u64,
     /// Bytes of successful writes.
     pub written_bytes: u64,
+    /// Bytes of reads that went from the file into the request without a copy.
+    pub zero_copy_bytes: u64,
     /// Requests of any kind that failed.
     pub errors: u64,
     /// Requests being worked on.
@@ -103,6 +106,7 @@ impl Counters {
             write_zeroes: self.write_zeroes.value(),
             read_bytes: self.read_bytes.value(),
             written_bytes: self.written_bytes.value(),
+            zero_copy_bytes: self.zero_copy_bytes.value(),
             errors: self.errors.value(),
             in_flight: self.in_flight.value(),
         }
@@ -118,6 +122,7 @@ impl std::ops::AddAssign for CountersSnapshot {
         self.write_zeroes += other.write_zeroes;
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
+        self.zero_copy_bytes += other.zero_copy_bytes;
         self.errors += other.errors;
         self.in_flight += other.in_flight;
     }
@@ -132,6 +137,8 @@ pub struct ShardGauges {
     pub(crate) buffers_max: Figure,
     pub(crate) operations_in_kernel: Figure,
     pub(crate) operations_max: Figure,
+    pub(crate) tags_with_slot: Figure,
+    pub(crate) slots: Figure,
     pub(crate) wake_ups: Figure,
 }
 
@@ -170,6 +177,18 @@ impl ShardGauges {
     #[must_use]
     pub fn operations_max(&self) -> u64 {
         self.operations_max.value()
+    }
+
+    /// Tags that have a slot for zero copy. More than there are slots share them.
+    #[must_use]
+    pub fn tags_with_slot(&self) -> u64 {
+        self.tags_with_slot.value()
+    }
+
+    /// Slots for zero copy.
+    #[must_use]
+    pub fn slots(&self) -> u64 {
+        self.slots.value()
     }
 
     /// How often the shard's thread came out of the kernel. An idle shard does not.

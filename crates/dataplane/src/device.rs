@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::{Geometry, Request, Status, Step, Tag, Target};
+use ublk::Registration;
 use ublk::tag::TagTable;
 
 use crate::counters::Counters;
 use crate::message::{DeviceKey, Done, Released};
-use crate::port::QueuePort;
+use crate::port::{CopyMode, QueuePort};
+use crate::slots::{Asking, SlotRun, SlotTable};
 
 /// The most steps one device may have in flight beyond one per tag, so that a device whose backing store hangs uses up
 /// its own share and nobody else's. At least `STEPS_MAX`, or a request with that many could never start.
@@ -58,6 +60,9 @@ pub(crate) struct Queue<Q> {
     pub(crate) device: u32,
     pub(crate) port: Q,
     pub(crate) tags: TagTable,
+    /// Where the driver registers the data of its requests; none with user copy.
+    pub(crate) slots: Option<SlotRun>,
+    pub(crate) asking: Asking,
     pub(crate) ios: Box<[Io]>,
     /// Tags with a request that was not started yet, oldest first.
     pub(crate) ready: VecDeque<Tag>,
@@ -108,6 +113,15 @@ pub(crate) struct IoRef {
     pub(crate) tag: Tag,
 }
 
+/// How the operation of a step moves data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Through a buffer, or the step moves none. It may take as long as the disk takes.
+    Buffered,
+    /// Into what the driver has registered. It never waits, and what it does not do is done the other way.
+    Registered,
+}
+
 /// One step in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepRun {
@@ -118,19 +132,32 @@ pub(crate) struct StepRun {
     pub(crate) done: u32,
     /// Times in a row that the kernel asked to try again.
     pub(crate) retries: u8,
+    pub(crate) way: Way,
 }
 
 impl<Q: QueuePort> Queue<Q> {
     /// A queue of idle tags; `None` for a depth that the kernel does not allow.
-    pub(crate) fn new(device: u32, port: Q) -> Option<Self> {
+    pub(crate) fn new(device: u32, port: Q, table: &mut SlotTable) -> Option<Self> {
         let depth = port.depth();
+        let tags = TagTable::new(depth)?;
+        let slots = match port.copy_mode() {
+            CopyMode::ZeroCopy => table.try_take(depth),
+            CopyMode::UserCopy => None,
+        };
         Some(Self {
             device,
-            tags: TagTable::new(depth)?,
+            tags,
+            slots,
+            asking: Asking::default(),
             ios: vec![Io::idle(); usize::from(depth)].into_boxed_slice(),
             ready: VecDeque::with_capacity(usize::from(depth)),
             is_runnable: false,
             port,
         })
+    }
+
+    /// What to ask for with the next command of a tag.
+    pub(crate) const fn registration(&self, tag: Tag) -> Registration {
+        self.asking.registration(self.slots, tag)
     }
 }

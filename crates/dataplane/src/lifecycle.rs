@@ -84,7 +84,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         let device = self.devices.insert(device);
         self.keys.insert(key, index_of(device));
         for port in queues {
-            let Some(queue) = Queue::new(index_of(device), port) else {
+            let Some(queue) = Queue::new(index_of(device), port, &mut self.slots) else {
                 debug_assert!(
                     false,
                     "the kernel gave a queue a depth that it does not allow"
@@ -113,13 +113,15 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             let IoCommand {
                 opcode: code,
                 payload,
-            } = IoCommand::fetch(queue.port.id(), tag, 0);
+                address,
+            } = IoCommand::fetch(queue.port.id(), tag, queue.registration(tag));
             let owner = Owner::Tag { queue: index, tag };
             self.ring.push(
                 Op::Command {
                     file: queue.port.file(),
                     code,
                     payload,
+                    address,
                 },
                 owner.pack(),
             );
@@ -236,7 +238,13 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         let queues = device
             .queues
             .iter()
-            .map(|queue| self.queues.remove(*queue as usize).port)
+            .map(|queue| {
+                let queue = self.queues.remove(*queue as usize);
+                if let Some(slots) = queue.slots {
+                    self.slots.give_back(slots);
+                }
+                queue.port
+            })
             .collect();
         self.gauges.devices.set(self.devices.len() as u64);
         if let Some(done) = device.released {

@@ -20,6 +20,7 @@ use crate::device::{Device, Queue, StepRun};
 use crate::in_kernel::{InKernel, OperationLimits};
 use crate::message::{DeviceKey, Message, ShardEvent};
 use crate::port::QueuePort;
+use crate::slots::SlotTable;
 use crate::token::Owner;
 
 /// Work that one queue may start before the next one has its turn. A request costs 1 and 1 more per [`UNIT_BYTES`].
@@ -76,6 +77,7 @@ pub struct Shard<R: Ring, Q: QueuePort<File = R::File>> {
     pub(crate) limits: ShardLimits,
     pub(crate) buffers: SharedBuffers,
     pub(crate) in_kernel: InKernel,
+    pub(crate) slots: SlotTable,
     pub(crate) keys: HashMap<DeviceKey, u32>,
     pub(crate) devices: Slab<Device<Q, R::File>>,
     pub(crate) queues: Slab<Queue<Q>>,
@@ -105,6 +107,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         gauges: Arc<ShardGauges>,
         limits: ShardLimits,
     ) -> Result<Self, Error> {
+        let slots = SlotTable::new(ring.slots());
         let mut shard = Self {
             ring,
             mail,
@@ -114,6 +117,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             limits,
             buffers: SharedBuffers::new(limits.buffers, limits.devices_max)?,
             in_kernel: InKernel::new(limits.operations),
+            slots,
             keys: HashMap::new(),
             devices: Slab::new(),
             queues: Slab::new(),
@@ -126,6 +130,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             in_flight: 0,
             exit: false,
         };
+        shard.gauges.slots.set(shard.ring.slots().into());
         shard.in_kernel.provide(&mut shard.ring, 0)?;
         shard.ring.push(
             Op::Poll {
@@ -157,6 +162,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         self.start_requests();
         self.buffers.report(&self.gauges);
         self.in_kernel.report(self.devices.len(), &self.gauges);
+        self.gauges.tags_with_slot.set(self.slots.tags());
         self.gauges.in_flight.set(self.in_flight);
         Ok(if self.exit {
             Turn::Exit

@@ -4,7 +4,7 @@ use block::{DataRange, Status, Step};
 use reactor::buffer::Buffer;
 use reactor::{Op, Ring};
 
-use crate::device::{IoRef, StepRun};
+use crate::device::{IoRef, StepRun, Way};
 use crate::port::QueuePort;
 use crate::shard::Shard;
 use crate::token::Owner;
@@ -81,6 +81,10 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
                 self.waiting.push_back(index);
                 return Progress::Pending;
             }
+            if let Some(slot) = lane.try_registered(&transfer) {
+                let index = self.record_step(io, step);
+                return self.push_registered(index, &transfer, (0, slot));
+            }
             return match lane.advance(&transfer, 0, None) {
                 Advance::Ended(status) => Progress::Ended(status),
                 later => {
@@ -107,6 +111,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             step,
             done: 0,
             retries: 0,
+            way: Way::Buffered,
         };
         u32::try_from(self.steps.insert(run)).unwrap_or(u32::MAX)
     }
@@ -124,13 +129,15 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
     }
 
     fn lane(&mut self, io: IoRef) -> Option<Lane<'_, R, Q>> {
+        let queue = self.queues.get(io.queue as usize)?;
         Some(Lane {
             ring: &mut self.ring,
             buffers: &mut self.buffers,
             in_kernel: &mut self.in_kernel,
             device: self.devices.get_mut(io.device as usize)?,
-            port: &self.queues.get(io.queue as usize)?.port,
+            port: &queue.port,
             tag: io.tag,
+            slots: queue.slots,
         })
     }
 
@@ -170,6 +177,63 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
                 Progress::Ended(status)
             }
         }
+    }
+
+    /// Puts a recorded read that goes on after `done` bytes on the ring, into the slot.
+    fn push_registered(
+        &mut self,
+        index: u32,
+        transfer: &Transfer,
+        (done, slot): (u32, u16),
+    ) -> Progress {
+        let io = self.steps.get_mut(index as usize).and_then(|run| {
+            (run.done, run.way) = (done, Way::Registered);
+            run.io
+        });
+        let token = Owner::Step { step: index }.pack();
+        let pushed = io
+            .and_then(|io| self.lane(io))
+            .map_or(Err(Status::Gone), |mut lane| {
+                lane.push_registered(transfer, (done, slot), token)
+            });
+        match pushed {
+            Ok(()) => Progress::Pending,
+            Err(status) => {
+                debug_assert!(false, "a transfer that had its file a moment ago");
+                self.forget_step(index);
+                Progress::Ended(status)
+            }
+        }
+    }
+
+    /// A read into a slot ended: goes on with what it did not do. A failure is nothing to report, the ring will meet it again.
+    fn end_registered(
+        &mut self,
+        index: u32,
+        (io, run): (IoRef, &StepRun),
+        result: i32,
+    ) -> Progress {
+        let (Some(transfer), Some(mut lane)) = (Transfer::of(&run.step), self.lane(io)) else {
+            debug_assert!(false, "a read of a device that is gone");
+            self.forget_step(index);
+            return Progress::Ended(Status::Gone);
+        };
+        let len = lane.on_read_registered(&transfer, result);
+        let done = run.done.saturating_add(len);
+        if done >= transfer.len_bytes() {
+            self.forget_step(index);
+            return Progress::Ended(Status::Ok);
+        }
+        if len > 0
+            && let Some(slot) = lane.try_registered(&transfer)
+        {
+            return self.push_registered(index, &transfer, (done, slot));
+        }
+        let advance = lane.by_ring(&transfer, done);
+        if let Some(run) = self.steps.get_mut(index as usize) {
+            run.way = Way::Buffered;
+        }
+        self.go_on(index, &transfer, advance)
     }
 
     fn zero(&mut self, io: IoRef, data: DataRange) -> Status {
@@ -241,13 +305,21 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         };
         let Some(io) = run.io else {
             // The request was answered without it; only now may the buffer be used again.
-            self.in_kernel.end_disowned();
+            if run.way == Way::Buffered {
+                self.in_kernel.end_disowned();
+            }
             if let Some(buffer) = buffer {
                 self.buffers.drop_disowned(buffer);
             }
             self.steps.remove(index as usize);
             return;
         };
+        if run.way == Way::Registered {
+            if let Progress::Ended(status) = self.end_registered(index, (io, &run), result) {
+                self.end_step(io, status);
+            }
+            return;
+        }
         if let Some(device) = self.devices.get_mut(io.device as usize) {
             self.in_kernel.end(&mut device.in_kernel);
         }

@@ -3,6 +3,11 @@
 //! A piece is as much as one buffer holds. As long as the file can be read or written without waiting, piece after piece goes
 //! through one buffer and no step is ever recorded; the first piece that would wait, and what follows it, goes by the
 //! ring. A durable write always does, because it waits for the disk by its meaning.
+//!
+//! A read whose request the driver has registered in the ring needs no buffer: its first attempt is an operation of the ring that
+//! reads into the request and never waits. Whatever that does not do, for want of data in memory or for any other reason, is done
+//! through a buffer by the ring. So every operation that can hang has a buffer of ours, and its request can be answered without it:
+//! the kernel would not let go of a request that an operation still reads into.
 
 use block::{ByteOffset, DataRange, Durability, FileIndex, Status, Step, Tag};
 use reactor::buffer::Buffer;
@@ -12,6 +17,7 @@ use crate::buffers::SharedBuffers;
 use crate::device::Device;
 use crate::in_kernel::InKernel;
 use crate::port::QueuePort;
+use crate::slots::SlotRun;
 
 /// Which way data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +61,8 @@ pub(crate) struct Lane<'a, R: Ring, Q: QueuePort<File = R::File>> {
     pub(crate) device: &'a mut Device<Q, R::File>,
     pub(crate) port: &'a Q,
     pub(crate) tag: Tag,
+    /// Where the driver registers the data of the queue's requests.
+    pub(crate) slots: Option<SlotRun>,
 }
 
 impl Transfer {
@@ -157,6 +165,64 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Lane<'_, R, Q> {
         }
     }
 
+    /// The slot in which the request's data is; `None` when it can only be copied.
+    #[inline]
+    fn registered(&self) -> Option<u16> {
+        let slots = self.slots?;
+        let is_registered = self.port.is_registered(self.tag);
+        is_registered.then(|| slots.slot(self.tag))
+    }
+
+    /// The slot to read into, if that is worth a try now.
+    #[inline]
+    pub(crate) fn try_registered(&mut self, transfer: &Transfer) -> Option<u16> {
+        if !transfer.is_read() {
+            return None;
+        }
+        let slot = self.registered()?;
+        let file = file_of(self.device, transfer).ok()?;
+        self.ring.may_read_registered(file).then_some(slot)
+    }
+
+    /// Puts a read of all that is left after `done` bytes on the ring, into the slot.
+    #[inline]
+    pub(crate) fn push_registered(
+        &mut self,
+        transfer: &Transfer,
+        (done, slot): (u32, u16),
+        token: Token,
+    ) -> Result<(), Status> {
+        let op = Op::ReadRegistered {
+            file: file_of(self.device, transfer)?,
+            offset_bytes: transfer.file_offset(done),
+            len_bytes: transfer.data.len.saturating_sub(done),
+            slot,
+            start_bytes: transfer.request_offset(done),
+        };
+        self.ring.push(op, token);
+        Ok(())
+    }
+
+    /// Takes the result of such a read over: the bytes that are there now.
+    #[inline]
+    pub(crate) fn on_read_registered(&mut self, transfer: &Transfer, result: i32) -> u32 {
+        if let Ok(file) = file_of(self.device, transfer) {
+            self.ring.on_read_registered(file, result);
+        }
+        let len = u32::try_from(result).unwrap_or(0);
+        self.device.counters.zero_copy_bytes.add(len.into());
+        len
+    }
+
+    /// A buffer for the piece after `done` bytes, which nothing was tried for.
+    pub(crate) fn by_ring(&mut self, transfer: &Transfer, done: u32) -> Advance {
+        let left = transfer.data.len.saturating_sub(done);
+        match self.buffers.try_take(&mut self.device.buffers, left) {
+            Some(buffer) => Advance::Ring { done, buffer },
+            None => Advance::NoBuffer { done },
+        }
+    }
+
     /// Reads the next piece if that does not wait.
     #[inline]
     fn try_read(
@@ -166,6 +232,10 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Lane<'_, R, Q> {
         buffer: &mut Buffer,
     ) -> Result<Option<u32>, Status> {
         let file = file_of(self.device, transfer)?;
+        if self.registered().is_some() {
+            // Attempts are made on the ring only, or there would be twice as many as a file's misses allow.
+            return Ok(None);
+        }
         let len = transfer.piece(done, buffer);
         let bytes = buffer.bytes_mut(len);
         let Some(len) = self.ring.try_read(file, transfer.file_offset(done), bytes) else {

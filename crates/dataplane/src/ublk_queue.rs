@@ -7,7 +7,7 @@ use block::{QueueId, Request, Status, Tag};
 use reactor::RingFile;
 use ublk::{CharDevice, DescriptorMap};
 
-use crate::port::QueuePort;
+use crate::port::{CopyMode, QueuePort};
 
 /// One queue of a real ublk device. All queues of a device share its open char device.
 #[derive(Debug)]
@@ -18,19 +18,35 @@ pub struct UblkQueue {
     descriptors: DescriptorMap,
     id: QueueId,
     depth: u16,
+    copy_mode: CopyMode,
+}
+
+/// What a queue has in common with the other queues of its device.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueShape {
+    /// Number of tags.
+    pub depth: u16,
+    /// Bytes of a descriptor.
+    pub desc_bytes: u16,
+    /// How data travels.
+    pub copy_mode: CopyMode,
 }
 
 impl UblkQueue {
-    /// Maps the descriptors of queue `id`; `depth` and `desc_bytes` are the device's.
+    /// Maps the descriptors of queue `id`; `shape` is the device's.
     ///
     /// # Errors
     /// When the kernel refuses the mapping.
     pub fn map(
         device: Arc<CharDevice>,
         id: QueueId,
-        depth: u16,
-        desc_bytes: u16,
+        shape: QueueShape,
     ) -> Result<Self, ublk::Error> {
+        let QueueShape {
+            depth,
+            desc_bytes,
+            copy_mode,
+        } = shape;
         let descriptors = device.map_queue(id, depth, desc_bytes)?;
         let holder: Arc<dyn AsFd + Send + Sync> = Arc::<CharDevice>::clone(&device);
         Ok(Self {
@@ -39,6 +55,7 @@ impl UblkQueue {
             descriptors,
             id,
             depth,
+            copy_mode,
         })
     }
 }
@@ -56,6 +73,15 @@ impl QueuePort for UblkQueue {
 
     fn file(&self) -> &RingFile {
         &self.file
+    }
+
+    fn copy_mode(&self) -> CopyMode {
+        self.copy_mode
+    }
+
+    fn is_registered(&self, tag: Tag) -> bool {
+        let descriptor = self.descriptors.descriptor(tag);
+        descriptor.is_some_and(|descriptor| !descriptor.flags().is_need_reg_buf())
     }
 
     fn request(&self, tag: Tag) -> Result<Request, Status> {

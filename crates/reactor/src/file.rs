@@ -11,6 +11,9 @@
 //! | opened with O_SYNC or O_DSYNC | as above | never | the write would wait for the disk |
 //! | anything else (pipe, char device) | never | never | nothing is known about it |
 //!
+//! A read into memory that a driver has registered in a ring goes by the ring and is made just as sure: with `RWF_NOWAIT`, or of a
+//! file in memory that is O_NONBLOCK, for then the ring calls the file system at once instead of giving the read to a worker.
+//!
 //! `pwritev2` waits for a frozen file system whatever its flags say (`file_start_write` in `vfs_writev`), which would stop every
 //! device of the shard; a ring tries that lock. Nor is there much to win: ext4 and block devices refuse the flag for writes.
 //!
@@ -69,11 +72,19 @@ struct Attempts {
 pub struct NowModes([NowMode; 2]);
 
 impl NowModes {
-    /// Finds it out, and clears O_NONBLOCK, which would make a ring call file systems that ignore it as if they never waited.
+    /// Finds it out, and sets O_NONBLOCK for a file in memory, and clears it for others: it makes a ring call file systems that
+    /// ignore it as if they never waited.
     /// Waits for as long as `fstatfs` takes on the file.
     #[must_use]
     pub fn probe(file: impl AsFd + Copy) -> Self {
         Self(probe(file).unwrap_or([NowMode::Never; 2]))
+    }
+
+    /// How the file can be read without waiting.
+    #[must_use]
+    pub const fn read(self) -> NowMode {
+        let Self([read, _]) = self;
+        read
     }
 }
 
@@ -137,6 +148,23 @@ impl RingFile {
             }
         };
         self.read.end(done)
+    }
+
+    /// See [`crate::Ring::may_read_registered`].
+    #[inline]
+    pub(crate) fn may_read_registered(&self) -> bool {
+        self.read
+            .try_begin()
+            .is_some_and(|mode| mode != NowMode::Never)
+    }
+
+    /// See [`crate::Ring::on_read_registered`].
+    #[inline]
+    pub(crate) fn on_read_registered(&self, result: i32) {
+        self.read.end(match usize::try_from(result) {
+            Ok(len) => Ok(len),
+            Err(_) => Err(Errno::from_raw_os_error(result.saturating_neg())),
+        });
     }
 
     /// See [`crate::Ring::try_write`].
@@ -218,16 +246,23 @@ const RAMFS_MAGIC: i64 = 0x8584_58f6;
 
 fn probe(file: impl AsFd + Copy) -> Result<[NowMode; 2], Errno> {
     let flags = rustix::fs::fcntl_getfl(file)?;
-    if flags.contains(OFlags::NONBLOCK) {
-        rustix::fs::fcntl_setfl(file, flags & !OFlags::NONBLOCK)?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
+    // Only a regular file's data lives in its file system: device nodes of devtmpfs have the magic of tmpfs.
+    let is_memory =
+        kind == FileType::RegularFile && !flags.contains(OFlags::DIRECT) && is_in_memory(file)?;
+    let wanted = if is_memory {
+        flags | OFlags::NONBLOCK
+    } else {
+        flags & !OFlags::NONBLOCK
+    };
+    if wanted != flags {
+        rustix::fs::fcntl_setfl(file, wanted)?;
     }
     if flags.contains(OFlags::DIRECT) {
         return Ok([NowMode::Never; 2]);
     }
-    let kind = FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
     let read = match kind {
-        // Only a regular file's data lives in its file system: device nodes of devtmpfs have the magic of tmpfs.
-        FileType::RegularFile if is_in_memory(file)? => NowMode::Plain,
+        FileType::RegularFile if is_memory => NowMode::Plain,
         FileType::RegularFile | FileType::BlockDevice => NowMode::NoWait,
         _ => NowMode::Never,
     };
@@ -340,7 +375,12 @@ mod tests {
     }
 
     #[test]
-    fn a_probed_file_no_longer_pretends_never_to_wait() {
+    fn only_a_file_that_never_waits_says_so_to_a_ring() {
+        let is_nonblock = |file: &RingFile| {
+            let flags = rustix::fs::fcntl_getfl(file).unwrap();
+            flags.contains(OFlags::NONBLOCK)
+        };
+        assert!(is_nonblock(&probed(memory_file())));
         let temporary = tempfile::NamedTempFile::new().unwrap();
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
         let file = std::fs::OpenOptions::new()
@@ -348,11 +388,25 @@ mod tests {
             .custom_flags(flags)
             .open(temporary.path());
         let file = probed(file.unwrap().into());
-        assert!(
-            !rustix::fs::fcntl_getfl(&file)
-                .unwrap()
-                .contains(OFlags::NONBLOCK)
+        // The directory of temporary files may be in memory.
+        assert_eq!(is_nonblock(&file), file.read_mode() == NowMode::Plain);
+    }
+
+    #[test]
+    fn reads_by_the_ring_teach_as_much_as_calls() {
+        let plain = tempfile::NamedTempFile::new().unwrap();
+        let file = RingFile::new(
+            Held::Own(plain.reopen().unwrap().into()),
+            [NowMode::NoWait; 2],
         );
+        assert!(file.may_read_registered());
+        file.on_read_registered(-11); // EAGAIN
+        assert!(!file.may_read_registered());
+        assert!(file.may_read_registered());
+        file.on_read_registered(512);
+        assert!(file.may_read_registered());
+        file.on_read_registered(-95); // EOPNOTSUPP
+        assert!((0..1000).all(|_| !file.may_read_registered()));
     }
 
     #[test]

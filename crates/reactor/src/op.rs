@@ -28,6 +28,8 @@ pub enum Op<'a, F> {
         code: u32,
         /// The command's payload.
         payload: [u8; 16],
+        /// The submission's address field, for commands that have one; others ignore it.
+        address: u64,
     },
     /// Read into the buffer's first `len_bytes`.
     Read {
@@ -39,6 +41,22 @@ pub enum Op<'a, F> {
         len_bytes: u32,
         /// Where to.
         buffer: Buffer,
+    },
+    /// Read into memory that a driver has registered in a slot of the ring's table, without waiting: where it would have to,
+    /// it fails. Only of a file that [`crate::Ring::may_read_registered`] was asked about.
+    ///
+    /// The ring looks the slot up in the order of the pushes: a command that empties it must be pushed later.
+    ReadRegistered {
+        /// The file.
+        file: &'a F,
+        /// Position in the file.
+        offset_bytes: u64,
+        /// How much.
+        len_bytes: u32,
+        /// The slot.
+        slot: u16,
+        /// Where in the slot's memory, from its beginning.
+        start_bytes: u32,
     },
     /// Write the buffer's first `len_bytes`.
     Write {

@@ -43,6 +43,20 @@ pub trait Ring {
         None
     }
 
+    /// Slots of the ring's table, in which drivers register memory. Their numbers begin at 0.
+    fn slots(&self) -> u16 {
+        0
+    }
+
+    /// Whether an [`Op::ReadRegistered`] of the file is worth a try now. Ask before each one, and tell its result by
+    /// [`Ring::on_read_registered`]: a file whose content must be waited for is tried less and less often.
+    fn may_read_registered(&mut self, _file: &Self::File) -> bool {
+        false
+    }
+
+    /// An [`Op::ReadRegistered`] of the file ended with this result.
+    fn on_read_registered(&mut self, _file: &Self::File, _result: i32) {}
+
     /// Makes sure that `operations` which block below can be under way at once without delaying any other. Only ever more:
     /// a smaller number changes nothing. A system call, not for every operation.
     ///

@@ -18,6 +18,9 @@ use crate::sys::entries;
 /// The top bit of `user_data` marks operations whose buffer and token are in the table.
 const OWNS_BUFFER: u64 = 1 << 63;
 
+/// The most slots that the kernel gives a ring (`IORING_MAX_REG_BUFFERS`, Linux 5.13 to 7.3).
+pub const SLOTS_MAX: u16 = 1 << 14;
+
 /// Workers are allowed so many at a time, to ask the kernel seldom.
 const WORKERS_STEP: u32 = 64;
 /// Workers for operations on what is neither a file nor a disk, such as pipes.
@@ -33,6 +36,9 @@ pub struct UringLimits {
     /// Operations with a buffer that can be in flight; at least the buffers of the pool. Costs memory only as far as it is
     /// used.
     pub buffers_in_flight_max: u32,
+    /// Slots for memory that drivers register, at most [`SLOTS_MAX`]; 0 for a ring without a table. Each costs 8 bytes in the
+    /// kernel.
+    pub slots: u16,
 }
 
 impl Default for UringLimits {
@@ -42,6 +48,7 @@ impl Default for UringLimits {
             completions: 4096,
             // Above the pool of a shard: its shared buffers and one for each of 16,384 devices.
             buffers_in_flight_max: 1 << 15,
+            slots: 0,
         }
     }
 }
@@ -60,6 +67,7 @@ pub struct Uring {
     backlog: VecDeque<squeue::Entry>,
     /// Worker threads that the kernel may start for operations on files and disks that block.
     workers_max: u32,
+    slots: u16,
 }
 
 impl std::fmt::Debug for Uring {
@@ -85,14 +93,20 @@ impl Uring {
             .dontfork()
             .build(limits.submissions)
             .map_err(Error::setup)?;
-        let slots = usize::try_from(limits.buffers_in_flight_max).unwrap_or(0);
+        if limits.slots > 0 {
+            ring.submitter()
+                .register_buffers_sparse(limits.slots.into())
+                .map_err(Error::setup)?;
+        }
+        let owned_max = usize::try_from(limits.buffers_in_flight_max).unwrap_or(0);
         let backlog = VecDeque::with_capacity(usize::try_from(limits.completions).unwrap_or(0));
         Ok(Self {
             ring,
-            owned: Vec::with_capacity(slots),
-            free: Vec::with_capacity(slots),
+            owned: Vec::with_capacity(owned_max),
+            free: Vec::with_capacity(owned_max),
             backlog,
             workers_max: 0,
+            slots: limits.slots,
         })
     }
 
@@ -208,6 +222,18 @@ impl Ring for Uring {
 
     fn try_write(&mut self, file: &RingFile, offset_bytes: u64, bytes: &[u8]) -> Option<u32> {
         file.try_write(offset_bytes, bytes)
+    }
+
+    fn slots(&self) -> u16 {
+        self.slots
+    }
+
+    fn may_read_registered(&mut self, file: &RingFile) -> bool {
+        file.may_read_registered()
+    }
+
+    fn on_read_registered(&mut self, file: &RingFile, result: i32) {
+        file.on_read_registered(result);
     }
 
     fn allow_blocking(&mut self, operations: u32) -> Result<(), Error> {
@@ -329,6 +355,28 @@ mod tests {
         receiver.clear();
         assert_eq!(receiver.try_receive(), Some(42));
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_read_into_a_slot_that_holds_nothing_fails() {
+        let mut ring = Uring::new(UringLimits {
+            slots: 16,
+            ..UringLimits::default()
+        })
+        .unwrap();
+        let file = RingFile::ring_only(tempfile::tempfile().unwrap().into());
+        for slot in [0, 15, 16, u16::MAX] {
+            let read = Op::ReadRegistered {
+                file: &file,
+                offset_bytes: 0,
+                len_bytes: 512,
+                slot,
+                start_bytes: 0,
+            };
+            ring.push(read, Token(slot.into()));
+        }
+        let done = complete(&mut ring, 4);
+        assert!(done.iter().all(|done| done.result == -14)); // EFAULT
     }
 
     #[test]

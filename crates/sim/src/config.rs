@@ -38,6 +38,8 @@ pub struct Report {
     pub succeeded: u64,
     /// Requests that failed as they had to or could.
     pub failed: u64,
+    /// Bytes that were read without a copy.
+    pub zero_copy_bytes: u64,
     /// Requests that the kernel failed itself at a stop.
     pub unseen: u64,
     /// Devices attached.
@@ -72,6 +74,7 @@ impl std::ops::AddAssign for Report {
         self.turns += other.turns;
         self.succeeded += other.succeeded;
         self.failed += other.failed;
+        self.zero_copy_bytes += other.zero_copy_bytes;
         self.unseen += other.unseen;
         self.attached += other.attached;
         self.refused += other.refused;

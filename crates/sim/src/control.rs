@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use block::holes::HoleMap;
 use block::{ByteLen, ByteOffset, NullTarget, QueueId, RawFeatures, RawTarget, Target};
 use dataplane::message::Message;
-use dataplane::{Attachment, Counters, DeviceKey, ShardEvent};
+use dataplane::{Attachment, CopyMode, Counters, DeviceKey, ShardEvent};
 
 use crate::driver::StopStyle;
 use crate::file::SimFile;
@@ -89,7 +89,9 @@ impl World {
         let depths: Vec<u16> = (0..self.rng.usize(1..=3))
             .map(|_| self.rng.u16(1..=depth_max))
             .collect();
-        let (device, queues) = self.host.add_device(&depths);
+        let modes = [CopyMode::UserCopy, CopyMode::ZeroCopy];
+        let copy_mode = *self.rng.choice(&modes).unwrap_or(&CopyMode::UserCopy);
+        let (device, queues) = self.host.add_device(&depths, copy_mode);
         let (file, watch) = self.host.open_watched(&slot.disk, device);
         watch.may_hang.set(self.rng.u8(0..4) == 0);
         let mut target = target_of(slot);
@@ -111,8 +113,9 @@ impl World {
             queues,
             target,
             files: vec![file],
-            counters,
+            counters: Arc::clone(&counters),
         };
+        self.counters.push(counters);
         self.send(|notify| {
             Message::Attach(
                 attachment,

@@ -10,12 +10,14 @@
 //! ```
 //!
 //! Modelled as for a device with user recovery: STOP fails what the server has not seen, waits for what it has, and aborts
-//! each armed tag once. Whatever the server may not do is a violation: a commit of a tag it does not own, a second commit,
+//! each armed tag once. The data of a zero-copy device's reads and writes is registered in the slot that the tag's command
+//! named, if that is empty, until the commit. Whatever the server may not do is a violation: a commit of a tag it does not own, a second commit,
 //! a fetch after an abort, data of a tag it does not own, a result that is neither an errno nor the request's length.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use block::{QueueId, Request, Status, Tag};
+use dataplane::CopyMode;
 use reactor::Token;
 use ublk::abi::io::{
     UBLK_IO_RES_ABORT, UBLK_IO_RES_OK, UBLK_U_IO_COMMIT_AND_FETCH_REQ, UBLK_U_IO_FETCH_REQ,
@@ -64,6 +66,25 @@ enum State {
 struct Slot {
     state: State,
     pushed: Pushed,
+    /// Where the tag's last command asked for registration.
+    asked: u16,
+}
+
+/// A command as the driver takes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    pub(crate) at: TagRef,
+    pub(crate) result: i32,
+    /// Where to register the data of the tag's next request.
+    pub(crate) slot: u16,
+    pub(crate) token: Token,
+}
+
+/// The ring's table: which request is in each slot.
+#[derive(Debug, Default)]
+struct Table {
+    slots: BTreeMap<u16, TagRef>,
+    len: u16,
 }
 
 #[derive(Debug)]
@@ -76,6 +97,7 @@ struct Queue {
 #[derive(Debug)]
 struct Device {
     queues: Vec<Queue>,
+    copy_mode: CopyMode,
     stop: Option<StopStyle>,
 }
 
@@ -91,24 +113,27 @@ pub(crate) struct Answer {
 #[derive(Debug, Default)]
 pub(crate) struct Driver {
     devices: Vec<Device>,
+    table: Table,
     /// Completions of commands that the ring has still to deliver.
     pub(crate) completions: Vec<(Token, i32)>,
     pub(crate) answers: Vec<Answer>,
 }
 
 impl Driver {
-    pub(crate) fn add_device(&mut self, depths: &[u16]) -> DeviceIndex {
+    pub(crate) fn add_device(&mut self, depths: &[u16], copy_mode: CopyMode) -> DeviceIndex {
         let queues = depths.iter().map(|depth| Queue {
             tags: (0..*depth)
                 .map(|_| Slot {
                     state: State::Idle,
                     pushed: Pushed::Nothing,
+                    asked: 0,
                 })
                 .collect(),
             waiting: VecDeque::new(),
         });
         self.devices.push(Device {
             queues: queues.collect(),
+            copy_mode,
             stop: None,
         });
         DeviceIndex(self.devices.len() - 1)
@@ -136,20 +161,26 @@ impl Driver {
     /// The driver looks at a command.
     pub(crate) fn handle_command(
         &mut self,
-        at: TagRef,
-        result: i32,
-        token: Token,
+        Command {
+            at,
+            result,
+            slot: asked,
+            token,
+        }: Command,
         journal: &mut Journal,
     ) {
         let Some(slot) = self.slot_mut(at) else {
             return;
         };
-        slot.pushed = Pushed::Nothing;
+        (slot.pushed, slot.asked) = (Pushed::Nothing, asked);
         match std::mem::replace(&mut slot.state, State::Armed(token)) {
             State::Idle => {}
             State::Owned(request) => {
                 if result > 0 && result != request.success() || result < -4095 {
                     journal.violate(|| format!("commit of {request:?} with the result {result}"));
+                }
+                if let Some(registered) = request.registered {
+                    self.table.slots.remove(&registered);
                 }
                 let by = AnsweredBy::Server(result);
                 self.answers.push(Answer {
@@ -210,8 +241,9 @@ impl Driver {
             return;
         };
         let is_answered = state.owned().next().is_none();
-        for queue in &mut state.queues {
-            match state.stop {
+        let (stop, copy_mode) = (state.stop, state.copy_mode);
+        for (id, queue) in (0..).zip(&mut state.queues) {
+            match stop {
                 Some(style) if style == StopStyle::Eager || is_answered => {
                     for slot in &mut queue.tags {
                         if let State::Armed(token) = slot.state {
@@ -221,7 +253,24 @@ impl Driver {
                     }
                 }
                 Some(_) => {}
-                None => dispatch(queue, turn, &mut pick, &mut self.completions),
+                None => {
+                    let mut register = |tag, request: &mut ClientRequest, asked| {
+                        let at = TagRef {
+                            device,
+                            queue: QueueId(id),
+                            tag,
+                        };
+                        if copy_mode == CopyMode::ZeroCopy {
+                            self.table.register(at, request, asked);
+                        }
+                    };
+                    dispatch(
+                        queue,
+                        turn,
+                        (&mut pick, &mut register),
+                        &mut self.completions,
+                    );
+                }
             }
         }
     }
@@ -260,6 +309,46 @@ impl Driver {
                 &mut []
             }
         }
+    }
+
+    /// The slots of the ring's table.
+    pub(crate) const fn set_slots(&mut self, len: u16) {
+        self.table.len = len;
+    }
+
+    /// How many slots there are, and how many have a request in them.
+    pub(crate) fn slots(&self) -> (u16, usize) {
+        (self.table.len, self.table.slots.len())
+    }
+
+    /// The request in a slot, for an operation that is pushed now.
+    pub(crate) fn in_slot(&mut self, slot: u16, journal: &mut Journal) -> Option<TagRef> {
+        let at = self.table.slots.get(&slot).copied();
+        let at = at.filter(|at| self.owned_mut(*at).is_some());
+        if at.is_none() {
+            journal.violate(|| format!("a read into slot {slot}, which holds no request in work"));
+        }
+        at
+    }
+
+    /// The data of a request that an operation reads into, which the ring took before the commit.
+    pub(crate) fn registered_data(
+        &mut self,
+        at: TagRef,
+        offset: u32,
+        len: usize,
+    ) -> Option<&mut [u8]> {
+        let start = usize::try_from(offset).ok()?;
+        match &mut self.slot_mut(at)?.state {
+            State::Owned(request) => request.data.get_mut(start..start.checked_add(len)?),
+            State::Idle | State::Armed(_) | State::Aborted => None,
+        }
+    }
+
+    /// Whether the data of the request in a tag is registered.
+    pub(crate) fn is_registered(&mut self, at: TagRef) -> bool {
+        self.owned_mut(at)
+            .is_some_and(|request| request.registered.is_some())
     }
 
     /// The requests of a device that the server works on.
@@ -332,6 +421,7 @@ impl Driver {
             Slot {
                 state: State::Owned(request),
                 pushed: Pushed::Nothing,
+                ..
             } => Some(request),
             _ => None,
         }
@@ -348,11 +438,25 @@ impl Device {
     }
 }
 
+impl Table {
+    /// Registers the data of a request, if it has any and the slot is empty.
+    fn register(&mut self, at: TagRef, request: &mut ClientRequest, slot: u16) {
+        let is_possible = slot < self.len && !self.slots.contains_key(&slot);
+        if is_possible && !request.data.is_empty() {
+            self.slots.insert(slot, at);
+            request.registered = Some(slot);
+        }
+    }
+}
+
 /// Gives waiting requests to armed tags, any of them.
 fn dispatch(
     queue: &mut Queue,
     turn: u64,
-    pick: &mut impl FnMut(usize) -> usize,
+    (pick, register): (
+        &mut impl FnMut(usize) -> usize,
+        &mut impl FnMut(Tag, &mut ClientRequest, u16),
+    ),
     completions: &mut Vec<(Token, i32)>,
 ) {
     while !queue.waiting.is_empty() {
@@ -361,7 +465,11 @@ fn dispatch(
         if count == 0 {
             return;
         }
-        let Some(slot) = queue.tags.iter_mut().filter(is_armed).nth(pick(count)) else {
+        let armed = (0..)
+            .zip(&mut queue.tags)
+            .filter(|(_, slot)| matches!(slot.state, State::Armed(_)))
+            .nth(pick(count));
+        let Some((tag, slot)) = armed else {
             return;
         };
         let (State::Armed(token), Some(mut request)) = (&slot.state, queue.waiting.pop_front())
@@ -370,6 +478,7 @@ fn dispatch(
         };
         completions.push((*token, UBLK_IO_RES_OK));
         request.owned_turn = turn;
+        register(Tag(tag), &mut request, slot.asked);
         slot.state = State::Owned(request);
     }
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use block::{Geometry, QueueId};
+use dataplane::CopyMode;
 
 use crate::disk::SimDisk;
 use crate::driver::{Answer, DeviceIndex, StopStyle};
@@ -42,17 +43,22 @@ impl SimHost {
         self.0.borrow_mut().mail_waits = true;
     }
 
+    /// Gives the ring a table with so many slots. To be called before the ring is used; without it there is none.
+    pub fn set_slots(&self, slots: u16) {
+        self.0.borrow_mut().driver.set_slots(slots);
+    }
+
     /// ADD_DEV: a device with one queue for each depth, and its queues for a shard.
     #[must_use]
-    pub fn add_device(&self, depths: &[u16]) -> (DeviceIndex, Vec<SimQueue>) {
-        let device = self.0.borrow_mut().driver.add_device(depths);
+    pub fn add_device(&self, depths: &[u16], copy_mode: CopyMode) -> (DeviceIndex, Vec<SimQueue>) {
+        let device = self.0.borrow_mut().driver.add_device(depths, copy_mode);
         let file = SimFile::device(device);
         let queues = (0..).zip(depths).map(|(id, depth)| {
             SimQueue::new(
                 (Rc::clone(&self.0), file.clone()),
                 device,
                 QueueId(id),
-                *depth,
+                (*depth, copy_mode),
             )
         });
         (device, queues.collect())

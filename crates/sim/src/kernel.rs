@@ -6,12 +6,13 @@ use std::rc::{Rc, Weak};
 use block::{QueueId, Tag};
 use fastrand::Rng;
 use reactor::{Completion, Op, Token, Wait};
+use ublk::abi::io::UBLK_AUTO_BUF_REG_FALLBACK;
 
-use crate::driver::{DeviceIndex, Driver, TagRef};
+use crate::driver::{Command, DeviceIndex, Driver, TagRef};
 use crate::faults::Faults;
 use crate::file::{Node, SimFile};
 use crate::journal::Journal;
-use crate::operation::{Action, Operation, roll};
+use crate::operation::{Action, Operation, RegisteredRead, roll};
 
 /// An operation as it was pushed. The ring's user must keep the file open until the ring is entered.
 #[derive(Debug)]
@@ -23,26 +24,16 @@ struct Pushed {
 #[derive(Debug)]
 enum What {
     Poll(Token),
-    Command {
-        at: TagRef,
-        result: i32,
-        token: Token,
-    },
+    Command(Command),
+    Registered(RegisteredRead),
     Disk(Box<Operation>),
 }
 
 #[derive(Debug)]
 enum Event {
-    Command {
-        at: TagRef,
-        result: i32,
-        token: Token,
-    },
+    Command(Command),
     Disk(Box<Operation>),
-    Deliver {
-        token: Token,
-        result: i32,
-    },
+    Deliver { token: Token, result: i32 },
 }
 
 /// Everything behind the ring.
@@ -103,8 +94,19 @@ impl Kernel {
                 file,
                 code,
                 payload,
+                address,
             } => {
-                return self.push_command(file, (code, payload), token);
+                return self.push_command(file, (code, payload, address), token);
+            }
+            Op::ReadRegistered {
+                file,
+                offset_bytes,
+                len_bytes,
+                slot,
+                start_bytes,
+            } => {
+                let place = (slot, start_bytes);
+                return self.push_registered(file, (offset_bytes, len_bytes), place, token);
             }
             Op::Read {
                 file,
@@ -142,16 +144,6 @@ impl Kernel {
                 None,
             ),
         };
-        self.buffers += usize::from(buffer.is_some());
-        self.operations += 1;
-        if self.operations > self.operations_max {
-            let (operations, max) = (self.operations, self.operations_max);
-            self.journal
-                .violate(|| format!("{operations} operations where {max} may block"));
-        }
-        if let Node::Disk(opened) = &*file.0 {
-            opened.watch.on_begin(action.allocations());
-        }
         let operation = Operation {
             token,
             // Replaced when the ring takes the operation; until then the file is the pusher's to keep open.
@@ -162,16 +154,64 @@ impl Kernel {
             buffer,
             result: None,
         };
+        self.push_operation(file, operation);
+    }
+
+    fn push_operation(&mut self, file: &SimFile, operation: Operation) {
+        self.buffers += usize::from(operation.buffer.is_some());
+        self.operations += 1;
+        if self.operations > self.operations_max {
+            let (operations, max) = (self.operations, self.operations_max);
+            self.journal
+                .violate(|| format!("{operations} operations where {max} may block"));
+        }
+        if let Node::Disk(opened) = &*file.0 {
+            opened.watch.on_begin(operation.action.allocations());
+        }
         self.hold(file, What::Disk(Box::new(operation)));
     }
 
-    fn push_command(&mut self, file: &SimFile, (code, payload): (u32, [u8; 16]), token: Token) {
+    fn push_registered(
+        &mut self,
+        file: &SimFile,
+        (offset, len): (u64, u32),
+        (slot, start): (u16, u32),
+        token: Token,
+    ) {
+        let read = RegisteredRead {
+            at: self.driver.in_slot(slot, &mut self.journal),
+            start,
+            offset,
+            len,
+            token,
+        };
+        self.hold(file, What::Registered(read));
+    }
+
+    fn push_command(
+        &mut self,
+        file: &SimFile,
+        (code, payload, address): (u32, [u8; 16], u64),
+        token: Token,
+    ) {
         let Node::Device(device) = &*file.0 else {
             return self.journal.violate(|| format!("a command to {file:?}"));
         };
         let (at, result) = parse_command(*device, payload);
         if self.driver.on_push(at, code, &mut self.journal) {
-            self.hold(file, What::Command { at, result, token });
+            // `struct ublk_auto_buf_reg`: the index comes first, then the flag without which a request could be lost.
+            let slot = u16::try_from(address & 0xffff).unwrap_or(u16::MAX);
+            if address >> 16 != u64::from(UBLK_AUTO_BUF_REG_FALLBACK) {
+                self.journal
+                    .violate(|| format!("a command with the address {address:#x}"));
+            }
+            let command = Command {
+                at,
+                result,
+                slot,
+                token,
+            };
+            self.hold(file, What::Command(command));
         }
     }
 
@@ -268,8 +308,11 @@ impl Kernel {
     fn take(&mut self, node: Rc<Node>, what: What) {
         match what {
             What::Poll(token) => self.poll = Some(token),
-            What::Command { at, result, token } => {
-                self.schedule(Event::Command { at, result, token })
+            What::Command(command) => self.schedule(Event::Command(command)),
+            What::Registered(read) => {
+                let result = self.read_registered(&node, &read);
+                let token = read.token;
+                self.schedule(Event::Deliver { token, result });
             }
             What::Disk(mut operation) => {
                 operation.node = node;
@@ -318,10 +361,9 @@ impl Kernel {
                         buffer: None,
                     });
                 }
-                Event::Command { at, result, token } => {
-                    self.driver
-                        .handle_command(at, result, token, &mut self.journal);
-                    self.settle(at.device);
+                Event::Command(command) => {
+                    self.driver.handle_command(command, &mut self.journal);
+                    self.settle(command.at.device);
                 }
                 Event::Disk(mut operation) => {
                     operation.perform(&self.faults, &mut self.rng, &mut self.driver);

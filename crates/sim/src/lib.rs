@@ -33,6 +33,7 @@ mod notice;
 mod operation;
 mod pattern;
 mod port;
+mod registered;
 mod request;
 mod ring;
 mod slot;

@@ -8,7 +8,7 @@ use reactor::buffer::Buffer;
 use reactor::{Token, WriteMode};
 
 use crate::disk::{SimDisk, Snapshot};
-use crate::driver::Driver;
+use crate::driver::{Driver, TagRef};
 use crate::faults::Faults;
 use crate::file::{Node, Opened};
 use crate::pattern::{self, UNIT};
@@ -56,6 +56,19 @@ pub(crate) struct Operation {
     pub(crate) buffer: Option<Buffer>,
     /// Set once it took effect.
     pub(crate) result: Option<i32>,
+}
+
+/// A read into what the driver has registered, which takes effect when the ring takes it.
+#[derive(Debug)]
+pub(crate) struct RegisteredRead {
+    /// The request that was in the slot at the push.
+    pub(crate) at: Option<TagRef>,
+    /// Where in its data.
+    pub(crate) start: u32,
+    /// Where in the file.
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+    pub(crate) token: Token,
 }
 
 impl Operation {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use block::{QueueId, Request, Status, Tag};
-use dataplane::QueuePort;
+use dataplane::{CopyMode, QueuePort};
 
 use crate::driver::{DeviceIndex, TagRef};
 use crate::file::SimFile;
@@ -18,6 +18,7 @@ pub struct SimQueue {
     device: DeviceIndex,
     id: QueueId,
     depth: u16,
+    copy_mode: CopyMode,
 }
 
 impl SimQueue {
@@ -25,7 +26,7 @@ impl SimQueue {
         (kernel, file): (Rc<RefCell<Kernel>>, SimFile),
         device: DeviceIndex,
         id: QueueId,
-        depth: u16,
+        (depth, copy_mode): (u16, CopyMode),
     ) -> Self {
         Self {
             kernel,
@@ -33,6 +34,7 @@ impl SimQueue {
             device,
             id,
             depth,
+            copy_mode,
         }
     }
 
@@ -64,6 +66,14 @@ impl QueuePort for SimQueue {
 
     fn file(&self) -> &SimFile {
         &self.file
+    }
+
+    fn copy_mode(&self) -> CopyMode {
+        self.copy_mode
+    }
+
+    fn is_registered(&self, tag: Tag) -> bool {
+        self.with(tag, |kernel, at| kernel.driver.is_registered(at))
     }
 
     fn request(&self, tag: Tag) -> Result<Request, Status> {

@@ -58,6 +58,8 @@ pub(crate) struct ClientRequest {
     /// What the device must refuse it with, whatever else happens.
     pub(crate) refusal: Option<Status>,
     pub(crate) data: Vec<u8>,
+    /// The slot that its data is registered in, for as long as the server has it.
+    pub(crate) registered: Option<u16>,
     /// The model's time of issue, for a read or a flush.
     pub(crate) model_time: u64,
     /// The turn in which the server got it.
@@ -109,6 +111,7 @@ impl ClientRequest {
             parsed,
             refusal,
             data,
+            registered: None,
             model_time: 0,
             owned_turn: 0,
             failed: None,

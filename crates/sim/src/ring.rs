@@ -44,6 +44,14 @@ impl Ring for SimRing {
         self.0.borrow_mut().poll_completion()
     }
 
+    fn slots(&self) -> u16 {
+        self.0.borrow().driver.slots().0
+    }
+
+    fn may_read_registered(&mut self, _file: &SimFile) -> bool {
+        self.0.borrow().faults.at_once > 0
+    }
+
     fn allow_blocking(&mut self, operations: u32) -> Result<(), Error> {
         self.0.borrow_mut().allow_blocking(operations);
         Ok(())

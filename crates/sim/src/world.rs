@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
 use dataplane::message::Message;
-use dataplane::{OperationLimits, Shard, ShardGauges, ShardLimits};
+use dataplane::{Counters, OperationLimits, Shard, ShardGauges, ShardLimits};
 use fastrand::Rng;
 use reactor::buffer::PoolLimits;
 use reactor::mailbox::{self, Sender};
@@ -47,6 +47,8 @@ pub(crate) struct World {
     step: u32,
     config: Config,
     pub(crate) report: Report,
+    /// Of every device that was attached.
+    pub(crate) counters: Vec<Arc<Counters>>,
 }
 
 /// Plays one seed.
@@ -92,6 +94,8 @@ impl World {
         let at_once = *rng.choice(&[0, 5_000, 10_000]).unwrap_or(&0);
         let faults = Faults { at_once, ..faults };
         let host = SimHost::new(rng.u64(..), config.faults.unwrap_or(faults));
+        // Few slots, so that tags have to share them.
+        host.set_slots(*rng.choice(&[0, 16, 48, 1024]).unwrap_or(&0));
         let (notify, notices) = mpsc::channel();
         let (mail, receiver) = mailbox::channel().map_err(|error| error.to_string())?;
         let gauges = Arc::new(ShardGauges::default());
@@ -132,6 +136,7 @@ impl World {
             step: 0,
             config,
             report,
+            counters: Vec::new(),
         })
     }
 
@@ -262,9 +267,13 @@ impl World {
             self.gauges.operations_in_kernel(),
             self.gauges.devices(),
         );
-        if leaks != (0, 0, 0, 0) {
+        let slots = (
+            self.host.0.borrow().driver.slots().1,
+            self.gauges.tags_with_slot(),
+        );
+        if leaks != (0, 0, 0, 0) || slots != (0, 0) {
             return Err(format!(
-                "left over: (buffers in the ring, buffers, operations, devices) {leaks:?}"
+                "left over: (buffers in the ring, buffers, operations, devices) {leaks:?}, (requests in slots, tags) {slots:?}"
             ));
         }
         for slot in &mut self.slots {
@@ -289,7 +298,11 @@ impl World {
 
     fn report(&self) -> Report {
         let kernel = self.host.0.borrow();
+        let zero_copy = self.counters.iter();
         Report {
+            zero_copy_bytes: zero_copy
+                .map(|counters| counters.snapshot().zero_copy_bytes)
+                .sum(),
             turns: kernel.turns,
             events: kernel.journal.events(),
             trace_hash: kernel.journal.hash(),

@@ -17,7 +17,7 @@ use block::{
 };
 use dataplane::message::Message;
 use dataplane::{
-    Attachment, Counters, DeviceKey, OperationLimits, Shard, ShardGauges, ShardLimits,
+    Attachment, CopyMode, Counters, DeviceKey, OperationLimits, Shard, ShardGauges, ShardLimits,
 };
 use reactor::buffer::PoolLimits;
 use reactor::mailbox::{self, Sender};
@@ -38,6 +38,7 @@ struct Scene {
 impl Scene {
     fn new(faults: Faults, limits: ShardLimits) -> Self {
         let host = SimHost::new(1, faults);
+        host.set_slots(1024);
         let (mail, receiver) = mailbox::channel().unwrap();
         let gauges = Arc::new(ShardGauges::default());
         let shard = Shard::new(
@@ -78,7 +79,7 @@ impl Scene {
         target: Box<dyn Target>,
         hangs: bool,
     ) -> Option<DeviceIndex> {
-        let (device, queues) = self.host.add_device(depths);
+        let (device, queues) = self.host.add_device(depths, CopyMode::ZeroCopy);
         let disk = Rc::new(RefCell::new(SimDisk::new(SECTORS, SECTORS)));
         let file = if hangs {
             self.host.open_hanging(&disk, device)
@@ -297,6 +298,30 @@ fn while_every_operation_of_one_device_hangs_the_others_are_served() {
         assert_eq!(served, others.map(|device| (device, 120)).into());
         assert_eq!(scene.host.unanswered(hanging), 40);
     }
+}
+
+/// The kernel keeps a request for as long as an operation reads into it. So no read that may hang goes into a request itself,
+/// or a device on a store that hangs could not be stopped.
+#[test]
+fn requests_whose_reads_hang_are_answered_when_their_device_is_abandoned() {
+    let faults = Faults {
+        hang: 10_000,
+        at_once: 3_000,
+        ..Faults::NONE
+    };
+    let mut scene = Scene::new(faults, ShardLimits::default());
+    let target = scene.raw();
+    let hanging = scene.attach(&[32], target, true);
+    let mut served = 0;
+    for round in 0..200 {
+        scene.issue(hanging, 0, (READ, round % 64, 64));
+        scene.turn();
+        served += scene.host.take_answered().len();
+    }
+    assert!(served > 0, "reads that need not wait are served");
+    assert!(scene.host.unanswered(hanging) >= 32);
+    scene.abandon_and_release(hanging);
+    assert_eq!(scene.host.unanswered(hanging), 0);
 }
 
 #[test]

@@ -23,7 +23,8 @@ use block::{
 use block::{Target, Zeroing};
 use dataplane::message::Message;
 use dataplane::{
-    Attachment, Counters, DeviceKey, OperationLimits, QueuePort, Shard, ShardGauges, ShardLimits,
+    Attachment, CopyMode, Counters, DeviceKey, OperationLimits, QueuePort, Shard, ShardGauges,
+    ShardLimits,
 };
 use reactor::buffer::PoolLimits;
 use reactor::{Completion, Error, Op, Ring, Token, Wait, mailbox};
@@ -97,6 +98,18 @@ impl Ring for QuietRing {
         counting(false, || self.0.poll_completion())
     }
 
+    fn slots(&self) -> u16 {
+        self.0.slots()
+    }
+
+    fn may_read_registered(&mut self, file: &SimFile) -> bool {
+        self.0.may_read_registered(file)
+    }
+
+    fn on_read_registered(&mut self, file: &SimFile, result: i32) {
+        self.0.on_read_registered(file, result);
+    }
+
     fn allow_blocking(&mut self, operations: u32) -> Result<(), Error> {
         self.0.allow_blocking(operations)
     }
@@ -122,6 +135,14 @@ impl QueuePort for QuietQueue {
 
     fn file(&self) -> &SimFile {
         self.0.file()
+    }
+
+    fn copy_mode(&self) -> CopyMode {
+        self.0.copy_mode()
+    }
+
+    fn is_registered(&self, tag: Tag) -> bool {
+        counting(false, || self.0.is_registered(tag))
     }
 
     fn request(&self, tag: Tag) -> Result<Request, Status> {
@@ -175,10 +196,13 @@ fn allocations(devices: usize, buffers: PoolLimits, requests: u64) -> u64 {
         short: 500,
         again: 200,
         io_error: 20,
+        at_once: 5_000,
         delay_ticks_max: 60,
         ..Faults::NONE
     };
     let host = SimHost::new(7, faults);
+    // Fewer than there are tags.
+    host.set_slots(u16::try_from(devices).unwrap() * DEPTH);
     let (mail, receiver) = mailbox::channel().unwrap();
     let limits = ShardLimits {
         devices_max: u16::try_from(devices).unwrap(),
@@ -199,15 +223,21 @@ fn allocations(devices: usize, buffers: PoolLimits, requests: u64) -> u64 {
     )
     .unwrap();
     let mut attached: Vec<DeviceIndex> = Vec::new();
+    let counters = Arc::new(Counters::default());
     for index in 0..devices {
-        let (device, queues) = host.add_device(&[DEPTH; QUEUES as usize]);
+        let copy_mode = if index % 3 == 0 {
+            CopyMode::UserCopy
+        } else {
+            CopyMode::ZeroCopy
+        };
+        let (device, queues) = host.add_device(&[DEPTH; QUEUES as usize], copy_mode);
         let disk = Rc::new(RefCell::new(SimDisk::new(SECTORS, SECTORS)));
         let attachment = Attachment {
             key: DeviceKey(index as u64),
             queues: queues.into_iter().map(QuietQueue).collect(),
             target: target(index),
             files: vec![host.open(&disk, device)],
-            counters: Arc::new(Counters::default()),
+            counters: Arc::clone(&counters),
         };
         let message = Message::Attach(attachment, Box::new(|attached| assert!(attached)));
         assert!(mail.send(message).is_ok());
@@ -230,6 +260,8 @@ fn allocations(devices: usize, buffers: PoolLimits, requests: u64) -> u64 {
         answered += host.take_answered().len() as u64;
         assert_eq!(host.violation(), None);
     }
+    let is_copied = counters.snapshot().zero_copy_bytes == 0;
+    assert_eq!(is_copied, devices == 1, "the first device has no zero copy");
     COUNT.get()
 }
 

@@ -39,6 +39,7 @@ fn no_seed_breaks_a_rule_and_together_they_meet_every_situation() {
     let met = [
         ("success", total.succeeded),
         ("failure", total.failed),
+        ("read without a copy", total.zero_copy_bytes),
         ("stop before the server saw a request", total.unseen),
         ("release", total.released),
         ("abandon", total.abandoned),

@@ -51,7 +51,7 @@ pub use enumerate::{SYSFS_CLASS, Surveyed, list_devices, survey_devices};
 pub use errno::Errno;
 pub use error::Error;
 pub use features::Features;
-pub use io_command::{IoCommand, commit_result};
+pub use io_command::{IoCommand, Registration, commit_result};
 pub use kernel::{KernelRelease, ReleaseError};
 pub use params::{DeviceNumbers, DeviceParams, DiscardLimits, ParamsError, TransferLimits};
 pub use probe::{Probe, check_kernel, probe};

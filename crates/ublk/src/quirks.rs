@@ -30,6 +30,8 @@ pub enum Quirk {
     StartAfterAbortWedges,
     /// A stop that races a start or a fetch of the same device can corrupt the kernel's lists.
     StopRacesFetch,
+    /// A part of a registered request, not from its beginning, may be given too little memory.
+    RegisteredPartsShort,
 }
 
 /// In which order a device is taken down. `Stop` always comes first, for all devices in parallel.
@@ -59,7 +61,7 @@ const fn v(major: u32, minor: u32, patch: u32) -> KernelRelease {
 const OPEN: KernelRelease = v(u32::MAX, 0, 0);
 const ANY: Features = Features::NONE;
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
     Row {
         quirk: Quirk::NoAsyncDelete,
         from: v(0, 0, 0),
@@ -146,6 +148,14 @@ const ROWS: [Row; 11] = [
         needs: ANY,
         reason: "a stop can complete a command that is then put on the cancel list (fixed in \
                  7.3.4): STOP never overlaps START or FETCH of the same device",
+    },
+    Row {
+        quirk: Quirk::RegisteredPartsShort,
+        from: v(6, 15, 0),
+        until: v(6, 18, 4),
+        needs: Features::AUTO_BUF_REG,
+        reason: "io_import_kbuf() counts too few segments for an offset inside a segment \
+                 (114ea9bbaf76, 6.19 and 6.18.y of the turn of the year): no zero copy",
     },
 ];
 

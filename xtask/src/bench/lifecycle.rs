@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     host::ensure_packages(&mut console::output())?;
     let side = GuestSide {
-        name: &name,
+        name: "lifecycle",
         arguments,
         programs: &[
             cargo::build_binary("bare", "release")?,

@@ -83,6 +83,10 @@ pub struct Device {
     pub queues: u16,
     /// Requests in flight per queue, at most.
     pub depth: u16,
+    /// How the data of its requests travels: `zero-copy`, where reads that need not wait go from the file into the request
+    /// without a copy, or `user-copy`. Absent until the kernel has the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_mode: Option<String>,
     /// The shards that serve its queues, by index; entry `q` serves queue `q`.
     pub shards: Vec<u32>,
     /// When it became live: RFC 3339, UTC. Absent until then.
@@ -112,6 +116,9 @@ pub struct DeviceStats {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+    /// Bytes of reads that went from the file into the request without a copy. The others were copied.
+    #[serde(default)]
+    pub zero_copy_bytes: u64,
     /// Requests answered with an error.
     pub errors: u64,
     /// Requests being served now.

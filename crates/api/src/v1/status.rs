@@ -38,7 +38,7 @@ pub struct Kernel {
     pub features: Vec<String>,
     /// The order of the last two steps of a removal.
     pub teardown_order: TeardownOrder,
-    /// How request data moves between the kernel and the daemon.
+    /// The best way that the data of requests can travel here: `zero-copy` from Linux 6.18.4 on, else `user-copy`.
     pub copy_mode: String,
 }
 
@@ -80,6 +80,10 @@ pub struct Shard {
     /// Operations on files and disks below that the kernel works on, by number. At the limit a device has one at a time.
     #[serde(default)]
     pub operations: Usage,
+    /// Tags of zero-copy devices, and the slots for them. Tags beyond the limit share slots; who finds its slot taken is
+    /// served by user copy.
+    #[serde(default)]
+    pub slots: Usage,
 }
 
 /// How much of something bounded is in use.

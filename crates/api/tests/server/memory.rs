@@ -117,6 +117,7 @@ fn device(name: &str, request: &DeviceRequest, id: u32) -> Device {
         read_only: request.read_only.unwrap_or(false),
         queues: request.queues.unwrap_or(1),
         depth: request.depth.unwrap_or(64),
+        copy_mode: Some("user-copy".to_owned()),
         shards: vec![0],
         created_at: Some("2031-01-02T03:04:05Z".to_owned()),
         stats: DeviceStats {
@@ -222,6 +223,7 @@ impl Service for Memory {
                     limit: 1 << 20,
                 },
                 operations: Usage::default(),
+                slots: Usage::default(),
             }],
             limits: Vec::new(),
             devices: DeviceCounts {

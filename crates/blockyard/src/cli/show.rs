@@ -52,11 +52,15 @@ fn description(device: &Device) -> String {
             "queues".to_owned(),
             format!("{} of depth {}", device.queues, device.depth),
         ],
+        ["copy mode", device.copy_mode.as_deref().unwrap_or("-")].map(str::to_owned),
         ["shards".to_owned(), shards.join(" ")],
         ["created", device.created_at.as_deref().unwrap_or("-")].map(str::to_owned),
         [
             "reads".to_owned(),
-            format!("{} ({} bytes)", stats.reads, stats.read_bytes),
+            format!(
+                "{} ({} bytes, {} by zero copy)",
+                stats.reads, stats.read_bytes, stats.zero_copy_bytes
+            ),
         ],
         [
             "writes".to_owned(),
@@ -114,6 +118,7 @@ mod tests {
             read_only: true,
             queues: 2,
             depth: 64,
+            copy_mode: None,
             shards: vec![0, 1],
             created_at: None,
             stats: DeviceStats::default(),

@@ -36,17 +36,19 @@ fn description(status: &Status) -> String {
         ),
     ];
     rows.extend(status.shards.iter().map(|shard| {
-        let (buffers, operations) = (shard.buffers, shard.operations);
+        let (buffers, operations, slots) = (shard.buffers, shard.operations, shard.slots);
         row(
             &format!("shard {}", shard.index),
             format!(
-                "{} devices, {} in flight, {} of {} buffers, {} of {} operations below",
+                "{} devices, {} in flight, {} of {} buffers, {} of {} operations below, {} tags on {} slots",
                 shard.devices,
                 shard.in_flight,
                 buffers.in_use,
                 buffers.limit,
                 operations.in_use,
-                operations.limit
+                operations.limit,
+                slots.in_use,
+                slots.limit
             ),
         )
     }));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use block::DeviceId;
-use dataplane::{Counters, CountersSnapshot, Placement};
+use dataplane::{CopyMode, Counters, CountersSnapshot, Placement};
 use manager::{DeviceKey, DeviceName};
 
 use super::backing::Backing;
@@ -21,6 +21,8 @@ pub(crate) struct Handles {
     pub(crate) created: Option<SystemTime>,
     /// The open, locked backing, from the step `open` to the step `close`.
     pub(crate) backing: Option<Arc<Backing>>,
+    /// How its data travels, from `add` on.
+    pub(crate) copy_mode: Option<CopyMode>,
     /// Which shards serve it, from `attach` to `release`.
     pub(crate) placement: Option<Arc<Placement>>,
     /// Shards on which a part is attached, or may be.
@@ -40,6 +42,8 @@ pub(crate) struct HandleReport {
     pub(crate) shards: Vec<usize>,
     /// When it became live.
     pub(crate) created: Option<SystemTime>,
+    /// How its data travels.
+    pub(crate) copy_mode: Option<CopyMode>,
     /// What [`HandleTable::fail`] remembers.
     pub(crate) fault: Option<String>,
 }
@@ -73,6 +77,7 @@ impl HandleTable {
             }
             report.shards.clone_from(&handles.attached);
             report.created = handles.created;
+            report.copy_mode = handles.copy_mode;
             report.fault.clone_from(&handles.fault);
         }
         report

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use block::DeviceId;
+use dataplane::CopyMode;
 use manager::{Fault, FaultKind, Instance, KernelDevice, KernelState, Serial, Stamp};
 use tokio::sync::oneshot;
 use ublk::{
@@ -26,6 +27,11 @@ impl Kernel {
 
     pub(crate) const fn probe(&self) -> &Probe {
         &self.probe
+    }
+
+    /// The best way that the data of a device can travel on this kernel.
+    pub(crate) fn copy_mode(&self) -> CopyMode {
+        copy_mode(&self.probe)
     }
 
     /// Control commands that the kernel does not give back.
@@ -147,6 +153,14 @@ impl Kernel {
         );
         receiver.await.map_err(|_| ring_ended())
     }
+}
+
+/// The best way that the data of a device can travel on a kernel.
+pub(crate) fn copy_mode(probe: &Probe) -> CopyMode {
+    if probe.quirks.has(ublk::Quirk::RegisteredPartsShort) {
+        return CopyMode::UserCopy;
+    }
+    CopyMode::of(probe.features)
 }
 
 fn left(deadline: Instant) -> Duration {

@@ -31,9 +31,9 @@ use std::sync::{Arc, Mutex};
 use api::server::Server;
 use api::socket::BoundSocket;
 use api::v1::Problem;
-use dataplane::{Dataplane, DataplaneConfig, ShardEvent, ShardLimits};
+use dataplane::{CopyMode, Dataplane, DataplaneConfig, ShardEvent, ShardLimits};
 use manager::{Inventory, Manager, Report, TeardownOrder};
-use reactor::uring::UringLimits;
+use reactor::uring::{SLOTS_MAX, UringLimits};
 use tokio::sync::{Semaphore, mpsc};
 use ublk::{ControlLimits, ControlRing};
 
@@ -98,7 +98,13 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
         DataplaneConfig {
             shards: settings.shards,
             limits: ShardLimits::default(),
-            ring: UringLimits::default(),
+            ring: UringLimits {
+                slots: match kernel::copy_mode(&probe) {
+                    CopyMode::ZeroCopy => SLOTS_MAX,
+                    CopyMode::UserCopy => 0,
+                },
+                ..UringLimits::default()
+            },
         },
         // Nobody listens any more only when the process ends.
         Arc::new(move |event| drop(events.send(event))),

@@ -45,6 +45,7 @@ impl Daemon {
             figures,
             shards,
             created,
+            copy_mode,
             fault,
         } = self.driver.handles.report(view.key);
         let request = view.request.as_deref();
@@ -68,6 +69,7 @@ impl Daemon {
             read_only: request.is_some_and(|request| request.access() == Access::ReadOnly),
             queues: request.map_or(0, CreateRequest::queues),
             depth: request.map_or(0, CreateRequest::depth),
+            copy_mode: copy_mode.map(|mode| mode.as_str().to_owned()),
             shards: shards
                 .into_iter()
                 .filter_map(|shard| u32::try_from(shard).ok())
@@ -107,6 +109,10 @@ impl Daemon {
                     in_use: gauges.operations_in_kernel(),
                     limit: gauges.operations_max(),
                 },
+                slots: Usage {
+                    in_use: gauges.tags_with_slot(),
+                    limit: gauges.slots(),
+                },
             })
             .collect()
     }
@@ -120,7 +126,7 @@ impl Daemon {
                 ublk::TeardownOrder::StopCloseDelete => TeardownOrder::CloseThenDelete,
                 ublk::TeardownOrder::StopDeleteClose => TeardownOrder::DeleteThenClose,
             },
-            copy_mode: "user-copy".into(),
+            copy_mode: self.driver.kernel.copy_mode().as_str().into(),
         }
     }
 
@@ -321,6 +327,7 @@ const fn stats(figures: CountersSnapshot) -> DeviceStats {
         write_zeroes: figures.write_zeroes,
         read_bytes: figures.read_bytes,
         written_bytes: figures.written_bytes,
+        zero_copy_bytes: figures.zero_copy_bytes,
         errors: figures.errors,
         in_flight: figures.in_flight,
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::{DeviceId, Geometry, QueueId, Sectors};
-use dataplane::{Counters, Dataplane, Part, UblkQueue};
+use dataplane::{CopyMode, Counters, Dataplane, Part, QueueShape, UblkQueue};
 use manager::{
     Command, CreateRequest, DeviceKey, DeviceName, Fault, FaultKind, Instance, Output, Spec, Stamp,
     StepOrder,
@@ -56,7 +56,7 @@ impl Driver {
                 stamp,
                 request,
                 geometry,
-            } => self.add(*stamp, request, *geometry, order.deadline).await,
+            } => self.add(order, *stamp, request, *geometry).await,
             Command::Attach { id, request, .. } => self.attach(key, *id, request).await,
             Command::Start { id } => {
                 let command = ublk::Command::StartDev {
@@ -109,11 +109,12 @@ impl Driver {
 
     async fn add(
         &self,
+        order: &StepOrder,
         stamp: Stamp,
         request: &CreateRequest,
         geometry: Geometry,
-        deadline: Instant,
     ) -> Result<Output, Fault> {
+        let key = order.ticket.device;
         let owner =
             OwnerStamp::new(stamp.instance.number(), stamp.serial.number()).ok_or_else(|| {
                 Fault::new(
@@ -132,11 +133,14 @@ impl Driver {
             queues: request.queues(),
             depth: request.depth(),
             max_io_buf_bytes: MAX_IO_BYTES,
-            features: self.wanted_features(),
+            features: self.wanted_features(key),
             owner,
         };
-        let info = self.kernel.add(device, params, deadline).await?;
+        let info = self.kernel.add(device, params, order.deadline).await?;
         let id = info.device;
+        self.handles.with(key, |handles| {
+            handles.copy_mode = Some(CopyMode::of(info.features));
+        });
         if info.queues != request.queues() {
             let text = format!(
                 "{} queues were asked for and this kernel gives {}, one per CPU; ask for at most that many",
@@ -148,21 +152,19 @@ impl Driver {
         Ok(Output::Added { id })
     }
 
-    /// User copy always; recovery always, so that a later daemon can adopt the device; no partition scan where the kernel
-    /// can do without, because a tenant's partition table is nothing for the host to parse.
-    fn wanted_features(&self) -> Features {
-        let wanted =
+    /// User copy always; recovery always, so that a later daemon can adopt the device. Where the kernel can: zero copy for a device
+    /// that profits, and no partition scan, because a tenant's partition table is nothing for the host to parse.
+    fn wanted_features(&self, key: DeviceKey) -> Features {
+        let always =
             Features::USER_COPY | Features::USER_RECOVERY | Features::USER_RECOVERY_REISSUE;
-        if self
-            .kernel
-            .probe()
-            .features
-            .contains(Features::NO_PART_SCAN)
-        {
-            wanted | Features::NO_PART_SCAN
-        } else {
-            wanted
-        }
+        let backing = self.handles.with(key, |handles| handles.backing.clone());
+        let profits = backing.is_some_and(|backing| backing.profits_from_zero_copy());
+        let zero_copy = match self.kernel.copy_mode() {
+            CopyMode::ZeroCopy if profits => Features::AUTO_BUF_REG,
+            CopyMode::ZeroCopy | CopyMode::UserCopy => Features::NONE,
+        };
+        let no_scan = self.kernel.probe().features & Features::NO_PART_SCAN;
+        always | zero_copy | no_scan
     }
 
     async fn attach(
@@ -171,11 +173,13 @@ impl Driver {
         id: DeviceId,
         request: &CreateRequest,
     ) -> Result<Output, Fault> {
-        let backing = self.handles.with(key, |handles| handles.backing.clone());
-        let Some(backing) = backing else {
+        let (backing, copy_mode) = self
+            .handles
+            .with(key, |handles| (handles.backing.clone(), handles.copy_mode));
+        let (Some(backing), Some(copy_mode)) = (backing, copy_mode) else {
             return Err(Fault::new(
                 FaultKind::Internal,
-                "a device is attached without being open",
+                "a device is attached without being open and added",
             ));
         };
         // On the spot: the driver's open sets one bit and waits for nothing.
@@ -186,6 +190,11 @@ impl Driver {
         self.handles.with(key, |handles| {
             handles.placement = Some(Arc::clone(&placement))
         });
+        let shape = QueueShape {
+            depth: request.depth(),
+            desc_bytes: ublk::abi::io::IO_DESC_BYTES,
+            copy_mode,
+        };
         let mut answers = Vec::new();
         for (shard, queues) in placement.parts() {
             let (target, files) = backing.instance().map_err(|error| {
@@ -197,7 +206,7 @@ impl Driver {
                 )
             })?;
             let counters = Arc::new(Counters::default());
-            let queues = map_queues(&device, queues, request.depth())?;
+            let queues = map_queues(&device, queues, shape)?;
             self.handles.with(key, |handles| {
                 handles.attached.push(*shard);
                 handles.counters.push(Arc::clone(&counters));
@@ -406,18 +415,11 @@ fn close_backing(handles: Handles) {
 fn map_queues(
     device: &Arc<CharDevice>,
     queues: &[QueueId],
-    depth: u16,
+    shape: QueueShape,
 ) -> Result<Vec<UblkQueue>, Fault> {
     queues
         .iter()
-        .map(|queue| {
-            UblkQueue::map(
-                Arc::clone(device),
-                *queue,
-                depth,
-                ublk::abi::io::IO_DESC_BYTES,
-            )
-        })
+        .map(|queue| UblkQueue::map(Arc::clone(device), *queue, shape))
         .collect::<Result<_, _>>()
         .map_err(|error| super::kernel::fault(&error))
 }

@@ -28,3 +28,4 @@ mod restart;
 mod rounds;
 mod shared_files;
 mod start;
+mod zero_copy;

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use super::Options;
 use super::contenders::{RANGE_BYTES, output};
 
 /// A guest's second, in instructions.
@@ -51,7 +52,7 @@ struct Side {
 }
 
 /// Instructions per I/O of client, kernel and server together.
-pub(crate) fn instructions(device: &Path, direction: Direction, runtime_s: u32) -> Result<f64> {
+pub(crate) fn instructions(device: &Path, direction: Direction, options: &Options) -> Result<f64> {
     let mut command = Command::new("fio");
     command
         .args([
@@ -59,10 +60,11 @@ pub(crate) fn instructions(device: &Path, direction: Direction, runtime_s: u32) 
             "--output-format=json",
             "--ioengine=io_uring",
         ])
-        .args(["--direct=1", "--bs=4k", "--iodepth=16", "--time_based"])
+        .args(["--direct=1", "--bs=4k", "--time_based"])
+        .arg(format!("--iodepth={}", options.depth))
         .arg(format!("--rw={direction}"))
         .arg(format!("--size={RANGE_BYTES}"))
-        .arg(format!("--runtime={runtime_s}"))
+        .arg(format!("--runtime={}", options.runtime))
         .arg(format!("--filename={}", device.display()));
     let report = output(&mut command)?;
     from_report(&report, direction)

@@ -28,7 +28,7 @@ pub(crate) fn run(options: &Options, server: &Path) -> Result<()> {
                 .start(&file, server)
                 .with_context(|| format!("start {contender}, round {round}"))?;
             for direction in Direction::ALL {
-                let instructions = fio::instructions(served.device(), direction, options.runtime)
+                let instructions = fio::instructions(served.device(), direction, options)
                     .with_context(|| format!("{contender}, round {round}"))?;
                 say(&format!(
                     "round {round}: {contender} {direction}: {instructions:.0} instructions per I/O"

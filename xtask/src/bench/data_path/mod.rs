@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// Length of one measurement, in guest seconds of 1e9 instructions
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     runtime: u32,
+    /// Requests that the client keeps in flight
+    #[arg(long, default_value_t = 16)]
+    depth: u32,
     /// The guest's side: the program that serves
     #[arg(long, hide = true)]
     in_guest: Option<PathBuf>,
@@ -47,7 +50,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     host::ensure_packages(&mut console::output())?;
     let side = GuestSide {
-        name: &name,
+        name: "data-path",
         arguments,
         programs: &[cargo::build_example("dataplane", "one_device", "release")?],
     };

@@ -23,7 +23,7 @@ use block::{
     Access, ByteLen, ByteOffset, Geometry, NullTarget, RawFeatures, RawTarget, Sectors, Target,
     Zeroing,
 };
-use reactor::{NowModes, RingFile};
+use reactor::{NowMode, NowModes, RingFile};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -183,6 +183,13 @@ impl Backing {
     /// Size and limits of the device.
     pub(crate) const fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    /// Whether reads can go at once from a file into the request. Whoever has nothing to gain from zero copy pays for it with every
+    /// request all the same.
+    pub(crate) fn profits_from_zero_copy(&self) -> bool {
+        let file = self.file.as_ref();
+        file.is_some_and(|raw| raw.modes.read() != NowMode::Never)
     }
 
     /// One instance of the target, for one shard, with its files. Does not wait for the file system.
