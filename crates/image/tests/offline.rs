@@ -340,6 +340,9 @@ fn an_upper_is_made_grown_sealed_and_stacked() {
         parent_uuid: None,
     };
     assert!(offline::create(&new(Sectors(0))).is_err());
+    // It could be written, and read by nobody.
+    let huge = offline::create(&new(Sectors(1 << 50))).unwrap_err();
+    assert!(huge.to_string().contains("at most"), "{huge}");
     offline::create(&new(Sectors(8192))).unwrap();
     let config = UpperConfig::Sparse { data: data.clone() };
     let upper = Upper::open(&config, LostRecords::Refuse).unwrap();

@@ -61,6 +61,17 @@ fn the_digest_of_an_image_is_the_references() {
     image(&["export", &config, "--output", &raw]).ok();
     let stdout = blockyard(&["image", "export", &config]).output().unwrap();
     assert!(stdout.stdout == fs::read(&raw).unwrap());
+    // A reader that has seen enough is no failure, and a device is no place for a new file.
+    let mut piped = Command::new("bash");
+    piped.args([
+        "-o",
+        "pipefail",
+        "-c",
+        r#""$0" image export "$1" | head -c 1 > /dev/null"#,
+    ]);
+    piped.args([env!("CARGO_BIN_EXE_blockyard"), &config]);
+    run(piped).ok();
+    image(&["export", &config, "--output", "/dev/null", "--force"]).refused(2);
     let line = image(&["export", &config, "--output", &raw]).refused(4);
     assert!(line.contains("raw exists already"), "{line}");
 }

@@ -39,11 +39,15 @@ impl NewFile {
     /// # Errors
     /// [`Error::Exists`] if the name is taken and stays so; otherwise when the directory cannot be written to.
     pub fn begin(path: &Path, overwrite: Overwrite) -> Result<Self, Error> {
-        if path.is_dir() {
-            return Err(Error::WrongType {
-                path: path.to_owned(),
-                what: "a directory",
-            });
+        // A new file takes the place of a file, never that of a device or a pipe.
+        let what = match path.metadata().map(|found| found.file_type()) {
+            Ok(kind) if kind.is_dir() => Some("a directory"),
+            Ok(kind) if !kind.is_file() => Some("no regular file"),
+            Ok(_) | Err(_) => None,
+        };
+        if let Some(what) = what {
+            let path = path.to_owned();
+            return Err(Error::WrongType { path, what });
         }
         if overwrite == Overwrite::Refuse && path.symlink_metadata().is_ok() {
             return Err(exists(path));
@@ -241,6 +245,15 @@ mod tests {
         new.finish().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"HEad\0\0\0\0\0\0\0\0tail");
         assert_eq!(names(directory.path()), ["layer"]);
+    }
+
+    #[test]
+    fn a_device_and_a_directory_are_never_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        for path in [Path::new("/dev/null"), directory.path()] {
+            let begun = NewFile::begin(path, Overwrite::Replace);
+            assert!(matches!(begun, Err(Error::WrongType { .. })), "{path:?}");
+        }
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Making an upper, growing it, and sealing it.
 
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use block::{ByteOffset, Sectors};
 use overlaybd::lsmt::{
     Flags, HEADER_LEN, Header, LayerUuid, LogMode, SealPlan, SparseLayout, UserTag,
+    VIRTUAL_SECTORS_MAX,
 };
 
 use super::new_file::{NewFile, Overwrite};
@@ -50,6 +51,8 @@ pub struct NewUpper {
 /// # Errors
 /// When a file exists already or cannot be made; then neither is there.
 pub fn create(new: &NewUpper) -> Result<(), Error> {
+    let (UpperFiles::Log { data, .. } | UpperFiles::Sparse { data }) = &new.files;
+    check_size(data, new.size)?;
     let header = |flags, index_offset| Header {
         flags,
         index_offset: ByteOffset(index_offset),
@@ -98,6 +101,7 @@ pub fn create(new: &NewUpper) -> Result<(), Error> {
 /// # Errors
 /// When the new size is smaller, or a call fails.
 pub fn resize(upper: &Upper, size: Sectors) -> Result<(), Error> {
+    check_size(upper.data().path(), size)?;
     let old = upper.header().virtual_size;
     if size < old {
         let path = upper.data().path().to_owned();
@@ -163,6 +167,19 @@ pub fn seal(upper: &Upper) -> Result<(), Error> {
     sync(file)?;
     write(plan.offset.0 + records.len() as u64, trailer)?;
     sync(file)
+}
+
+/// A larger size could be written, and read by nobody.
+fn check_size(path: &Path, size: Sectors) -> Result<(), Error> {
+    if size <= VIRTUAL_SECTORS_MAX {
+        return Ok(());
+    }
+    let (path, max) = (path.to_owned(), VIRTUAL_SECTORS_MAX.len_bytes());
+    let detail = format!(
+        "{} is more than a disk can have; give at most {max}",
+        size.len_bytes()
+    );
+    Err(Error::Unsupported { path, detail })
 }
 
 fn read_header(file: &LayerFile) -> Result<Header, Error> {

@@ -106,7 +106,15 @@ fn export(image: &str, open: OpenArgs, to: &ExportTo, bar: &mut Bar) -> Result<(
         }
         ExportTo::Stdout => {
             let name = Path::new("standard output");
-            offline::write(&view, &mut std::io::stdout().lock(), name, bar)
+            match offline::write(&view, &mut std::io::stdout().lock(), name, bar) {
+                // Whoever read this has seen enough.
+                Err(image::Error::Io { source, .. })
+                    if source.kind() == std::io::ErrorKind::BrokenPipe =>
+                {
+                    Ok(())
+                }
+                written => written,
+            }
         }
         ExportTo::Digest => {
             let digest = offline::hash(&view, bar).map_err(|error| problem::of(&error))?;
