@@ -82,9 +82,14 @@ fn a_read_that_fails_half_way_is_an_error_and_no_data() {
         let image = daemon.path("short.img");
         PATTERN.write(&image, MIB);
         let device = daemon.create("short", &format!("raw:{}", image.display()));
-        let (device, image) = (device.to_str().unwrap(), image.to_str().unwrap());
+        // An open that waits until the daemon has given its lease back; the program `truncate` would not wait.
+        let resize = |len| {
+            let file = std::fs::File::options().write(true).open(&image);
+            file.unwrap().set_len(len).unwrap();
+        };
         // The file ends in the middle of a block now, behind the daemon's back.
-        succeeds(&["truncate", "-s", "8389632", image]);
+        resize(8_389_632);
+        let (device, image) = (device.to_str().unwrap(), image.to_str().unwrap());
         let read = |skip_kib: u64, direct: &str| {
             let script = format!(
                 "dd if={device} bs=64k skip={skip_kib} iflag=skip_bytes,{direct} count=1 status=none | wc -c",
@@ -101,7 +106,7 @@ fn a_read_that_fails_half_way_is_an_error_and_no_data() {
         let seen = daemon.see("/v1/devices/short");
         assert!(seen["stats"]["errors"].as_u64().unwrap() > 0, "{seen}");
         // The file is whole again: what was there is, and the rest is zeros, never what an earlier read left behind.
-        succeeds(&["truncate", "-s", "32M", image]);
+        resize(32 << 20);
         sh(&format!(
             "blockdev --flushbufs {device}; cmp {device} {image}; cmp -i 8389632:0 -n 1M {device} /dev/zero"
         ));
