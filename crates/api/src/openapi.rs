@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::{
-    ContentBuilder, InfoBuilder, OpenApiBuilder, Paths, Ref, Required, ResponseBuilder,
+    ContentBuilder, InfoBuilder, OpenApiBuilder, Paths, Ref, RefOr, Required, ResponseBuilder,
+    Schema,
 };
 use utoipa::{OpenApi, PartialSchema};
 
@@ -219,28 +220,14 @@ fn operation(route: &Route) -> OperationBuilder {
         .operation_id(Some(route.id))
         .summary(Some(route.summary));
     if route.path == DEVICE {
-        operation = operation.parameter(
-            ParameterBuilder::new()
-                .name("name")
-                .parameter_in(ParameterIn::Path)
-                .required(Required::True)
-                .description(Some(
-                    "1 to 63 letters, digits, '.', '_' and '-'; the first is a letter or a digit",
-                ))
-                .schema(Some(String::schema())),
-        );
+        let description =
+            "1 to 63 letters, digits, '.', '_' and '-'; the first is a letter or a digit";
+        operation = operation.parameter(in_path("name", description, String::schema()));
     }
     if route.path == STRAY {
-        operation = operation.parameter(
-            ParameterBuilder::new()
-                .name("id")
-                .parameter_in(ParameterIn::Path)
-                .required(Required::True)
-                .description(Some(
-                    "The kernel's number of the device, as the findings of /v1/status name it",
-                ))
-                .schema(Some(u32::schema())),
-        );
+        let description =
+            "The kernel's number of the device, as the findings of /v1/status name it";
+        operation = operation.parameter(in_path("id", description, u32::schema()));
     }
     if route.method == HttpMethod::Put {
         operation = operation.request_body(Some(
@@ -275,6 +262,16 @@ fn operation(route: &Route) -> OperationBuilder {
         operation = operation.response(status.to_string(), problem(&description));
     }
     operation.response("default", problem("A problem of a newer release"))
+}
+
+/// A parameter that is a part of the path.
+fn in_path(name: &str, description: &str, schema: RefOr<Schema>) -> ParameterBuilder {
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(ParameterIn::Path)
+        .required(Required::True)
+        .description(Some(description))
+        .schema(Some(schema))
 }
 
 fn reference(schema: &str) -> utoipa::openapi::content::Content {

@@ -6,6 +6,7 @@
 use std::io::{self, ErrorKind, Write};
 
 use api::v1::{Code, Problem};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -57,6 +58,18 @@ pub(crate) fn report(format: Format, what: &str, problem: &Problem) -> Exit {
     // There is no better place to say that standard error is gone.
     let _: io::Result<()> = writeln!(io::stderr().lock(), "{line}");
     Exit::from(problem.code)
+}
+
+/// A bar on standard error for long work, as `template` has it; hidden unless that is a terminal.
+pub(crate) fn progress_bar(format: Format, template: &str) -> ProgressBar {
+    if format == Format::Json {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
 }
 
 fn line(format: Format, what: &str, problem: &Problem) -> String {

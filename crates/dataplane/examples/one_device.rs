@@ -96,12 +96,11 @@ fn open(kind: &str, what: &str) -> (Box<dyn Target>, Vec<RingFile>) {
 /// As the daemon asks for them: zero copy where the kernel has it and a file profits.
 fn wanted(control: &ControlRing, files: &[RingFile]) -> Features {
     let usual = Features::USER_COPY | Features::USER_RECOVERY | Features::USER_RECOVERY_REISSUE;
-    let kernel = ublk::probe(control).unwrap().features;
+    let best = CopyMode::best(&ublk::probe(control).unwrap());
     let profits = files.iter().any(|file| file.read_mode() != NowMode::Never);
-    if profits && kernel.contains(Features::AUTO_BUF_REG) {
-        usual | Features::AUTO_BUF_REG
-    } else {
-        usual
+    match best {
+        CopyMode::ZeroCopy if profits => usual | Features::AUTO_BUF_REG,
+        CopyMode::ZeroCopy | CopyMode::UserCopy => usual,
     }
 }
 

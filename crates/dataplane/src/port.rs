@@ -1,7 +1,7 @@
 //! The kernel's side of one queue, as the shard sees it: the real driver or a simulated one.
 
 use block::{QueueId, Request, Status, Tag};
-use ublk::Features;
+use ublk::{Features, Probe, Quirk};
 
 /// How the data of a device's requests travels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +22,15 @@ impl CopyMode {
         } else {
             Self::UserCopy
         }
+    }
+
+    /// The best mode that a kernel offers.
+    #[must_use]
+    pub fn best(kernel: &Probe) -> Self {
+        if kernel.quirks.has(Quirk::RegisteredPartsShort) {
+            return Self::UserCopy;
+        }
+        Self::of(kernel.features)
     }
 
     /// The mode by name.

@@ -9,6 +9,9 @@
     reason = "a test's fixtures are small and as they are; a panic is its failure"
 )]
 
+#[path = "../../overlaybd/tests/lsmt/exceptions.rs"]
+mod exceptions;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,20 +20,10 @@ use image::{ImageConfig, LostRecords, OpenOptions, ParentCheck, View};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use exceptions::{NOT_KEPT, REPAIRED, UNRELATED, WITHOUT_FILE};
+
 /// Bytes of one read: no multiple of anything in the fixtures but of a sector.
 const READ_BYTES: usize = 1021 * 512;
-/// Its file is not among the fixtures. Its operations are those of `e_sparse/aligned4k`.
-const WITHOUT_FILE: [&str; 1] = ["d_rw_rust sparse alone"];
-/// What the running device showed and the format cannot keep: a reader must give another image.
-const NOT_KEPT: [&str; 2] = [
-    "e_sparse discard (ideal)",
-    "e_sparse one 512B write (ideal)",
-];
-/// Only a repair opens these.
-const REPAIRED: [&str; 1] = ["d_rw index ahead of data"];
-/// Layers over a parent that they do not name.
-const UNRELATED: [&str; 2] = ["b_stack4 listed in the wrong order", "i_warp + L3 on top"];
-
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../overlaybd/tests/fixtures")
 }

@@ -68,15 +68,13 @@ impl Manager {
             Some(_) if found.state == KernelState::Live && found.server_alive => {
                 Err(refused(NotStray::Served))
             }
-            Some(stamp) => Ok(self.insert_stray(now, stamp, Some(found.id), None)),
+            Some(stamp) => self
+                .insert_stray(now, stamp, Some(found.id), None)
+                .ok_or_else(|| refused(NotStray::Foreign)),
         };
         match begun {
             Err(denied) => self.reply(reply, Err(Refusal::Denied(denied))),
-            Ok(None) => {
-                let denied = refused(NotStray::Foreign);
-                self.reply(reply, Err(Refusal::Denied(denied)));
-            }
-            Ok(Some(key)) => {
+            Ok(key) => {
                 if let Some(device) = self.devices.get_mut(&key) {
                     device.removers.push(reply);
                 }

@@ -460,14 +460,14 @@ fn dispatch(
     completions: &mut Vec<(Token, i32)>,
 ) {
     while !queue.waiting.is_empty() {
-        let is_armed = |slot: &&mut Slot| matches!(slot.state, State::Armed(_));
-        let count = queue.tags.iter_mut().filter(is_armed).count();
+        let is_armed = |slot: &Slot| matches!(slot.state, State::Armed(_));
+        let count = queue.tags.iter().filter(|slot| is_armed(slot)).count();
         if count == 0 {
             return;
         }
         let armed = (0..)
             .zip(&mut queue.tags)
-            .filter(|(_, slot)| matches!(slot.state, State::Armed(_)))
+            .filter(|(_, slot)| is_armed(slot))
             .nth(pick(count));
         let Some((tag, slot)) = armed else {
             return;

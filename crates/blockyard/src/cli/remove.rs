@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::client::Client;
 use api::v1::{Code, FailedRemoval, Failure, Problem, Removal, RemovalReport};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use tokio::task::JoinSet;
 
 use super::Daemon;
@@ -191,16 +191,6 @@ async fn show_progress(daemon: &Daemon, bar: &ProgressBar) {
     }
 }
 
-/// A bar on standard error; hidden unless that is a terminal.
 fn bar(format: Format) -> ProgressBar {
-    if format == Format::Json {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(0);
-    if let Ok(style) =
-        ProgressStyle::with_template("removing {pos} of {len} [{bar:30}] {elapsed} {msg}")
-    {
-        bar.set_style(style);
-    }
-    bar
+    output::progress_bar(format, "removing {pos} of {len} [{bar:30}] {elapsed} {msg}")
 }

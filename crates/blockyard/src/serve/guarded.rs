@@ -26,7 +26,8 @@ impl<F: Future> Future for Guarded<F> {
     }
 }
 
-fn message_of(panic: &(dyn Any + Send)) -> String {
+/// What a panic said.
+pub(super) fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message").to_owned()

@@ -13,6 +13,7 @@ use redb::{Database, ReadableTable, TableDefinition};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use super::guarded::message_of;
 use super::identity::Identity;
 
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
@@ -119,19 +120,20 @@ impl Journal {
         let is_empty = std::fs::metadata(&path).map_or(true, |metadata| metadata.len() == 0);
         let opened = caught(|| {
             // Checked whole: a plain open trusts what it finds.
-            let database = Database::builder()
-                .set_cache_size(CACHE_BYTES)
-                .set_check_integrity_on_open(true)
-                .create(&path)?;
-            let found = read(&database, identity.known)?;
-            Ok((database, found))
+            let database = builder().set_check_integrity_on_open(true).create(&path)?;
+            let (instance, records) = read(&database, identity.known)?;
+            Ok((database, instance, records))
         });
-        let (database, mut found) = match opened {
+        let (database, instance, records) = match opened {
             Ok(opened) => opened.map_err(open_error)?,
             Err(detail) => return Err(JournalError::Damaged { path, detail }),
         };
-        found.is_lost = is_empty && identity.known.is_some();
-        identity.keep(found.instance).map_err(unusable)?;
+        let found = Found {
+            instance,
+            records,
+            is_lost: is_empty && identity.known.is_some(),
+        };
+        identity.keep(instance).map_err(unusable)?;
         let store = Store {
             path: path.clone(),
             database: Some(database),
@@ -179,7 +181,11 @@ fn lock(directory: &Path) -> Result<File, JournalError> {
     }
 }
 
-fn read(database: &Database, identity: Option<Instance>) -> Result<Found, redb::Error> {
+/// Which installation it is, by the journal itself or else by `identity`, and the records.
+fn read(
+    database: &Database,
+    identity: Option<Instance>,
+) -> Result<(Instance, Vec<StoredRecord>), redb::Error> {
     let transaction = database.begin_write()?;
     let mut records = Vec::new();
     let instance = {
@@ -208,11 +214,7 @@ fn read(database: &Database, identity: Option<Instance>) -> Result<Found, redb::
         }
     };
     transaction.commit()?;
-    Ok(Found {
-        instance,
-        records,
-        is_lost: false,
-    })
+    Ok((instance, records))
 }
 
 fn draw_instance() -> Result<Instance, redb::Error> {
@@ -256,24 +258,21 @@ fn run(mut store: Store, orders: &mpsc::Receiver<(Vec<Change>, DoneBox)>) {
 /// What the store says, or how it panicked: it does at some damaged files.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     // A store that panicked is not used again: it is dropped with the closure, or opened anew.
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        text.unwrap_or_else(|| "a panic without a message".to_owned())
-    })
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    done.map_err(|panic| message_of(panic.as_ref()))
 }
 
-fn open_store(path: &Path) -> Result<Database, redb::Error> {
-    Ok(Database::builder()
-        .set_cache_size(CACHE_BYTES)
-        .create(path)?)
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
 }
 
 impl Store {
     fn commit<'a>(&mut self, changes: impl Iterator<Item = &'a Change>) -> Result<(), redb::Error> {
         let database = match self.database.take() {
             Some(database) => database,
-            None => open_store(&self.path)?,
+            None => builder().create(&self.path)?,
         };
         commit(&database, changes)?;
         // Kept only when it worked; see the type.

@@ -31,7 +31,7 @@ impl Kernel {
 
     /// The best way that the data of a device can travel on this kernel.
     pub(crate) fn copy_mode(&self) -> CopyMode {
-        copy_mode(&self.probe)
+        CopyMode::best(&self.probe)
     }
 
     /// Control commands that the kernel does not give back.
@@ -153,14 +153,6 @@ impl Kernel {
         );
         receiver.await.map_err(|_| ring_ended())
     }
-}
-
-/// The best way that the data of a device can travel on a kernel.
-pub(crate) fn copy_mode(probe: &Probe) -> CopyMode {
-    if probe.quirks.has(ublk::Quirk::RegisteredPartsShort) {
-        return CopyMode::UserCopy;
-    }
-    CopyMode::of(probe.features)
 }
 
 fn left(deadline: Instant) -> Duration {

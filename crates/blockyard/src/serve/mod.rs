@@ -99,7 +99,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
             shards: settings.shards,
             limits: ShardLimits::default(),
             ring: UringLimits {
-                slots: match kernel::copy_mode(&probe) {
+                slots: match CopyMode::best(&probe) {
                     CopyMode::ZeroCopy => SLOTS_MAX,
                     CopyMode::UserCopy => 0,
                 },

@@ -214,8 +214,8 @@ impl Service for Daemon {
         let began = clock::now();
         let devices = self.driver.kernel.devices().await;
         let devices = devices.map_err(|fault| problems::survey(&fault))?;
-        let found = devices.iter().map(kernel::kernel_device);
-        let found = found.into_iter().find(|device| device.id.0 == id);
+        let mut devices = devices.iter().map(kernel::kernel_device);
+        let found = devices.find(|device| device.id.0 == id);
         let found = found.ok_or_else(|| problems::no_kernel_device(id))?;
         if found
             .stamp

@@ -12,6 +12,7 @@
 
 mod corrupt;
 mod dumps;
+mod exceptions;
 mod fixture;
 mod headers;
 mod lifecycle;

@@ -6,6 +6,7 @@ use block::{Extent, Sectors};
 use overlaybd::lsmt::{Layer, MutableIndex, SparseLayout, Stack};
 use serde_json::Value;
 
+use crate::exceptions::{NOT_KEPT, REPAIRED, UNRELATED, WITHOUT_FILE};
 use crate::fixture;
 
 /// Cases that `zfile` and `tar` open, by group: their lowers are no LSMT files as they lie there.
@@ -15,18 +16,6 @@ const OF_OTHER_MODULES: [(&str, usize); 4] = [
     ("c_zfile", 16),
     ("g_tar", 6),
 ];
-/// Cases whose file is not among the fixtures. Its operations are those of `e_sparse/aligned4k`.
-const WITHOUT_FILE: [&str; 1] = ["d_rw_rust sparse alone"];
-/// What the running device showed and the format cannot keep: a reader must give another image.
-const NOT_KEPT: [&str; 2] = [
-    "e_sparse discard (ideal)",
-    "e_sparse one 512B write (ideal)",
-];
-/// Only a repair opens these.
-const REPAIRED: [&str; 1] = ["d_rw index ahead of data"];
-/// Layers over a parent that they do not name.
-const UNRELATED: [&str; 2] = ["b_stack4 listed in the wrong order", "i_warp + L3 on top"];
-
 struct Upper {
     data: Vec<u8>,
     index: MutableIndex,

@@ -1,19 +1,17 @@
 //! How far long work is, on a terminal.
 
 use image::offline::Progress;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
-use crate::output::Format;
+use crate::output::{self, Format};
 
-/// A bar on standard error; hidden unless that is a terminal.
+/// A bar of bytes; gone when dropped.
 pub(super) struct Bar(ProgressBar);
 
 impl Bar {
     pub(super) fn new(format: Format) -> Self {
-        Self(match format {
-            Format::Json => ProgressBar::hidden(),
-            Format::Human => ProgressBar::new(0),
-        })
+        let template = "[{bar:30}] {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+        Self(output::progress_bar(format, template))
     }
 }
 
@@ -21,10 +19,6 @@ impl Progress for Bar {
     fn begin(&mut self, total_bytes: u64) {
         self.0.set_length(total_bytes);
         self.0.set_position(0);
-        let template = "[{bar:30}] {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            self.0.set_style(style);
-        }
     }
 
     fn advance(&mut self, bytes: u64) {

@@ -23,19 +23,16 @@ pub(super) fn of(error: &Error) -> Problem {
         ErrorKind::NoSpace => (Code::NoSpace, "free some space; nothing was changed"),
         _ => (Code::IoFailed, "check the file and its file system"),
     };
-    let mut detail = error.to_string();
+    // Messages may end in advice of their own.
+    let text = error.to_string();
+    let (what, advice) = text.rsplit_once("; ").unwrap_or((&text, advice));
+    let mut detail = what.to_owned();
     let mut source = error.source();
-    // Details may end in advice of their own, which comes last.
-    let mut own = None;
-    if let Some((what, todo)) = detail.clone().rsplit_once("; ") {
-        own = Some(todo.to_owned());
-        what.clone_into(&mut detail);
-    }
     while let Some(cause) = source {
         detail = format!("{detail}: {cause}");
         source = cause.source();
     }
-    Problem::new(code, detail, own.unwrap_or_else(|| advice.to_owned()))
+    Problem::new(code, detail, advice)
 }
 
 /// An argument that cannot be used.

@@ -40,9 +40,7 @@ impl Disk {
         if !metadata.file_type().is_block_device() {
             return Ok(None);
         }
-        let number = metadata.rdev();
-        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-        let sysfs = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let sysfs = sysfs(metadata.rdev());
         let protected = read_number(&sysfs.join("ro")).map_err(failed("reading its mode"))?;
         // A partition's queue is that of its disk.
         let queue = [sysfs.join("queue"), sysfs.join("../queue")]
@@ -70,6 +68,12 @@ impl Disk {
             granularity_bytes: granularity_bytes(limit("discard_granularity")?, alignment, logical),
         }))
     }
+}
+
+/// Where sysfs tells about the block device of a number. Of a partition, the folder above is its disk's.
+pub(super) fn sysfs(number: u64) -> PathBuf {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
 /// In what units to give space back: those of the disk if they can be told, else blocks. It is a hint for file systems; the

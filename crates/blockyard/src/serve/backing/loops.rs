@@ -7,7 +7,9 @@ use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use super::disk::sysfs;
 
 /// Where the kernel lists block devices.
 const BLOCK: &str = "/sys/block";
@@ -98,8 +100,7 @@ fn serves(name: &str, wanted: Identity) -> Option<Serving> {
 
 /// The number of the disk that a partition is of; `None` for what is no partition.
 fn whole_disk(number: u64) -> Option<u64> {
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let sysfs = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let sysfs = sysfs(number);
     if !sysfs.join("partition").exists() {
         return None;
     }

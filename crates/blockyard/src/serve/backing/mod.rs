@@ -60,9 +60,9 @@ struct RawFile {
 
 impl Backing {
     /// A null device. It has nothing to open.
-    pub(crate) const fn null(size: Sectors, access: Access) -> Self {
+    pub(crate) fn null(size: Sectors, access: Access) -> Self {
         Self {
-            geometry: null_geometry(size, access),
+            geometry: NullTarget::new(size, access).geometry(),
             file: None,
         }
     }
@@ -90,7 +90,9 @@ impl Backing {
         let file = Arc::new(file);
         // First the lease: what is found after that stays true.
         let lease = leases.take(&file, path, access, &holes);
-        map_holes(&file, size, &holes);
+        if lease.is_some() {
+            map_holes(&file, size, &holes);
+        }
         let geometry = Geometry {
             size,
             access,
@@ -203,19 +205,6 @@ impl Backing {
         let target = RawTarget::new(self.geometry, raw.features, Arc::clone(&raw.holes));
         let file = RingFile::data(raw.file.try_clone()?.into(), raw.modes);
         Ok((Box::new(target), vec![file]))
-    }
-}
-
-const fn null_geometry(size: Sectors, access: Access) -> Geometry {
-    Geometry {
-        size,
-        access,
-        logical_block_shift: 9,
-        physical_block_shift: 12,
-        volatile_cache: false,
-        zeroing: Zeroing::Deallocate {
-            granularity_bytes: 4096,
-        },
     }
 }
 
