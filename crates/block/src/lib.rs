@@ -19,9 +19,11 @@ pub use extent::Extent;
 pub use geometry::{Geometry, Zeroing};
 pub use ids::{DeviceId, FileIndex, QueueId, Tag};
 pub use null::NullTarget;
-pub use plan::{DataRange, Durability, Plan, PlanFull, STEPS_MAX, Step};
+pub use plan::{
+    DataRange, Durability, HANDOVER_BYTES_MAX, Handover, Plan, PlanFull, STEPS_MAX, Step,
+};
 pub use raw::{RawFeatures, RawTarget};
 pub use request::{Access, Op, Request};
 pub use status::Status;
-pub use target::{Target, Verdict};
+pub use target::{RequestData, Target, Verdict};
 pub use units::{ByteLen, ByteOffset, SECTOR_BYTES, SECTOR_SHIFT, Sectors};

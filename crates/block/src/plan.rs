@@ -27,6 +27,24 @@ pub enum Durability {
     Durable,
 }
 
+/// A step whose bytes the target itself takes or makes, as it is told when it has to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handover {
+    /// Which file.
+    pub file: FileIndex,
+    /// Position in the file.
+    pub offset: ByteOffset,
+    /// Number of bytes of the file, at most [`HANDOVER_BYTES_MAX`].
+    pub len: u32,
+    /// The part of the request's data that it is about.
+    pub data: DataRange,
+    /// Free for the target.
+    pub note: u64,
+}
+
+/// The most bytes that are handed over at once: they are in one buffer.
+pub const HANDOVER_BYTES_MAX: u32 = 1 << 20;
+
 /// One operation on the backing store or on the request's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -52,6 +70,16 @@ pub enum Step {
         offset: ByteOffset,
         /// Where from; its length is the length of the step.
         data: DataRange,
+        /// When it counts as done.
+        durability: Durability,
+    },
+    /// Read a range whole and give it to [`crate::Target::handle_fetched`], which makes the request's data of it: for what is
+    /// not stored as it is asked for. A range of no bytes is given at once.
+    Fetch(Handover),
+    /// Write a range whole that [`crate::Target::fill_stored`] makes just before.
+    Store {
+        /// What and where.
+        handover: Handover,
         /// When it counts as done.
         durability: Durability,
     },
@@ -96,6 +124,7 @@ pub struct Plan {
     len: usize,
     /// Free for the target: what it writes here in one phase it finds again in the next one of the same request.
     pub cookie: u64,
+    wakes: bool,
 }
 
 /// A plan has no room for another step; the target must continue in its next phase.
@@ -114,7 +143,18 @@ impl Plan {
             steps: [nothing; STEPS_MAX],
             len: 0,
             cookie: 0,
+            wakes: false,
         }
+    }
+
+    /// Lets every request of this target's device go on that ended a phase with [`crate::Verdict::Wait`], in their order, soon.
+    pub const fn wake_waiting(&mut self) {
+        self.wakes = true;
+    }
+
+    /// Whether [`Plan::wake_waiting`] was called since this was asked last.
+    pub const fn take_wakes(&mut self) -> bool {
+        std::mem::replace(&mut self.wakes, false)
     }
 
     /// Adds a step.

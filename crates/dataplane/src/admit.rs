@@ -119,15 +119,25 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         mut verdict: std::thread::Result<Verdict>,
     ) -> Option<Status> {
         loop {
+            if self.plan.take_wakes() {
+                self.woken.push(io.device);
+            }
             match verdict {
                 Ok(Verdict::Complete(status)) => return Some(status),
                 Ok(Verdict::Run) => {}
+                Ok(Verdict::Wait) => {
+                    self.park(io, request, PlanRun::NOTHING);
+                    if let Some(device) = self.devices.get_mut(io.device as usize) {
+                        device.waiting.push_back(io);
+                    }
+                    return None;
+                }
                 Err(panic) => {
                     self.poison(io, &*panic);
                     return Some(Status::Io);
                 }
             }
-            let run = self.run_plan(io);
+            let run = self.run_plan(io, request);
             if run.outstanding > 0 {
                 self.park(io, request, run);
                 return None;
@@ -157,7 +167,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         }))
     }
 
-    fn poison(&mut self, io: IoRef, panic: &(dyn std::any::Any + Send)) {
+    pub(crate) fn poison(&mut self, io: IoRef, panic: &(dyn std::any::Any + Send)) {
         if let Some(device) = self.devices.get_mut(io.device as usize) {
             device.poisoned = true;
             let message = panic_message(panic);
@@ -193,6 +203,26 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         };
     }
 
+    /// Lets requests go on that wait for others of their devices.
+    pub(crate) fn wake_requests(&mut self) {
+        for _ in 0..self.woken.len() {
+            let Some(index) = self.woken.pop() else {
+                return;
+            };
+            let waiting = self
+                .devices
+                .get(index as usize)
+                .map(|device| device.waiting.len());
+            for _ in 0..waiting.unwrap_or(0) {
+                let device = self.devices.get_mut(index as usize);
+                let Some(io) = device.and_then(|device| device.waiting.pop_front()) else {
+                    break;
+                };
+                self.go_on_after_phase(io);
+            }
+        }
+    }
+
     /// Counts a step of a parked request as ended; after the last one the request goes on.
     pub(crate) fn end_step(&mut self, io: IoRef, status: Status) {
         let slot = self
@@ -202,15 +232,26 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         let Some(slot) = slot else { return };
         slot.status = slot.status.and(status);
         slot.outstanding = slot.outstanding.saturating_sub(1);
-        if slot.outstanding > 0 {
-            return;
+        if slot.outstanding == 0 {
+            self.go_on_after_phase(io);
         }
-        let (request, status) = (slot.request, slot.status);
-        self.plan.reset(slot.cookie);
+    }
+
+    /// A parked request has nothing to wait for any more.
+    fn go_on_after_phase(&mut self, io: IoRef) {
+        let Some(slot) = self.io(io) else { return };
+        let (request, status, cookie) = (slot.request, slot.status, slot.cookie);
+        self.plan.reset(cookie);
         let verdict = self.end_phase(io, &request, status);
         if let Some(status) = self.follow(io, &request, verdict) {
             self.complete(io, status);
         }
+    }
+
+    /// What is remembered of a parked request.
+    pub(crate) fn io(&self, io: IoRef) -> Option<&Io> {
+        let queue = self.queues.get(io.queue as usize)?;
+        queue.ios.get(usize::from(io.tag.0))
     }
 
     /// Answers a parked request.

@@ -4,6 +4,9 @@
 //! devices without a buffer, attached or to come, are kept for them, of whatever size: the small ones may have
 //! gone to others while a device held a large one. A device that holds one already waits when only those are left. A
 //! hung backing store therefore costs its own device's progress and no other's.
+//!
+//! What must be in one buffer cannot make do with a small one: a device with such steps has one of its own beside, of the size
+//! it needs. It is taken last, and costs no memory until then.
 
 use reactor::buffer::{Buffer, BufferPool, PoolLimits};
 
@@ -70,10 +73,36 @@ impl SharedBuffers {
         Some(buffer)
     }
 
+    /// As [`SharedBuffers::try_take`], but a buffer that holds all of it: of the shared ones, or else of the device's `own`.
+    pub(crate) fn try_take_whole(
+        &mut self,
+        held: &mut u32,
+        own: &BufferPool,
+        len_bytes: u32,
+    ) -> Option<Buffer> {
+        let kept = self.devices_max.saturating_sub(self.holders);
+        // One without a buffer may take one of those that are kept.
+        let is_shared = *held == 0 || self.pool.free() > kept;
+        let shared = if is_shared {
+            self.pool.try_take_whole(len_bytes)
+        } else {
+            None
+        };
+        if shared.is_some() {
+            self.holders += u32::from(*held == 0);
+            *held += 1;
+        }
+        shared.or_else(|| own.try_take_whole(len_bytes))
+    }
+
     /// A buffer of a device that is still attached goes back.
     #[inline]
     pub(crate) fn give_back(&mut self, held: &mut u32, buffer: Buffer) {
+        let is_shared = self.pool.is_of(&buffer);
         self.drop_disowned(buffer);
+        if !is_shared {
+            return;
+        }
         *held = held.saturating_sub(1);
         if *held == 0 {
             self.holders = self.holders.saturating_sub(1);
@@ -129,5 +158,23 @@ mod tests {
         let kept = buffers.try_take(&mut first, 512).unwrap();
         assert_eq!(kept.capacity_bytes(), 1 << 20);
         drop((small, kept));
+    }
+
+    #[test]
+    fn what_must_be_in_one_buffer_finds_the_devices_own_when_the_others_are_gone() {
+        let mut buffers = SharedBuffers::new(PoolLimits([0, 1, 0]), 2).unwrap();
+        let own = BufferPool::new(PoolLimits([0, 1, 0])).unwrap();
+        let (mut first, mut second) = (0, 0);
+        let shared = buffers.try_take_whole(&mut first, &own, 5000).unwrap();
+        assert_eq!(first, 1);
+        // Small ones are left, and are of no use.
+        let of_its_own = buffers.try_take_whole(&mut second, &own, 5000).unwrap();
+        assert!(own.is_of(&of_its_own) && second == 0);
+        assert!(buffers.try_take_whole(&mut second, &own, 5000).is_none());
+        buffers.give_back(&mut second, of_its_own);
+        assert!(buffers.take_returned() && second == 0 && first == 1);
+        assert!(own.is_of(&buffers.try_take_whole(&mut second, &own, 5000).unwrap()));
+        buffers.give_back(&mut first, shared);
+        assert_eq!(first, 0);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::{Geometry, Request, Status, Step, Tag, Target};
+use reactor::buffer::BufferPool;
 use ublk::Registration;
 use ublk::tag::TagTable;
 
@@ -47,6 +48,10 @@ pub(crate) struct Device<Q, F> {
     pub(crate) allocating: u32,
     /// Buffers it holds.
     pub(crate) buffers: u32,
+    /// For what must be in one buffer; see [`crate::buffers`].
+    pub(crate) own_buffers: BufferPool,
+    /// Requests that wait for another one of this device, oldest first.
+    pub(crate) waiting: VecDeque<IoRef>,
     /// Operations it has in the kernel.
     pub(crate) in_kernel: u32,
     pub(crate) counters: Arc<Counters>,
@@ -74,7 +79,7 @@ pub(crate) struct Queue<Q> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Io {
     pub(crate) request: Request,
-    /// Steps of the current phase that have not ended.
+    /// Steps of the current phase that have not ended; none while it waits for another request.
     pub(crate) outstanding: u16,
     /// The first failure of the current phase.
     pub(crate) status: Status,

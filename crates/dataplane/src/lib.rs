@@ -13,6 +13,7 @@ mod admit;
 mod buffers;
 mod counters;
 mod device;
+mod exchange;
 mod in_kernel;
 mod lifecycle;
 pub mod message;

@@ -6,7 +6,10 @@
 //!                 +-----Abandon------+--> Abandoned (in flight answered with EIO) ------^
 //! ```
 
+use std::collections::VecDeque;
+
 use block::{Status, Tag};
+use reactor::buffer::{BufferPool, PoolLimits, SIZES_BYTES};
 use reactor::{Op, Ring, Wait};
 use ublk::IoCommand;
 
@@ -55,6 +58,14 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             tracing::error!(%error, "no worker for another device");
             return false;
         }
+        let own = own_buffers(target.handover_bytes_max());
+        let own_buffers = match BufferPool::new(own) {
+            Ok(pool) => pool,
+            Err(error) => {
+                tracing::error!(%error, "no buffer for another device");
+                return false;
+            }
+        };
         let tags: usize = queues.iter().map(|queue| usize::from(queue.depth())).sum();
         let steps_max = tags + STEPS_EXTRA;
         // All that the device's I/O will ever need, now: the I/O path does not allocate.
@@ -63,6 +74,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         self.steps.reserve(self.steps_max);
         self.waiting.reserve(self.steps_max);
         self.run_list.reserve(self.queues.len() + queues.len());
+        self.woken.reserve(self.devices.len() + 1);
         let device = Device {
             key,
             geometry: target.geometry(),
@@ -76,6 +88,8 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             steps_max,
             allocating: 0,
             buffers: 0,
+            own_buffers,
+            waiting: VecDeque::with_capacity(tags),
             in_kernel: 0,
             counters,
             drained: Vec::new(),
@@ -170,6 +184,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             }
         }
         device.steps = 0;
+        device.waiting.clear();
         self.buffers.disown(&mut device.buffers);
         self.in_kernel.disown(&mut device.in_kernel);
         let mut active = Vec::new();
@@ -235,6 +250,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             "a device without requests holds no buffer and has no operation in the kernel"
         );
         self.run_list.retain(|queue| !device.queues.contains(queue));
+        self.woken.retain(|woken| *woken != index);
         let queues = device
             .queues
             .iter()
@@ -260,4 +276,16 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
 fn index_of(slot: usize) -> u32 {
     // Bounded by the limit on devices times the kernel's limit on queues, far below 2^32.
     u32::try_from(slot).unwrap_or(u32::MAX)
+}
+
+/// One buffer that holds `len_bytes`, none for 0.
+fn own_buffers(len_bytes: u32) -> PoolLimits {
+    let mut limits = [0; SIZES_BYTES.len()];
+    let fitting = SIZES_BYTES.iter().zip(&mut limits);
+    if len_bytes > 0
+        && let Some((_, count)) = fitting.into_iter().find(|(size, _)| **size >= len_bytes)
+    {
+        *count = 1;
+    }
+    PoolLimits(limits)
 }

@@ -88,6 +88,8 @@ pub struct Shard<R: Ring, Q: QueuePort<File = R::File>> {
     pub(crate) run_list: VecDeque<u32>,
     /// Steps that wait for a buffer or for operations to end, oldest first.
     pub(crate) waiting: VecDeque<u32>,
+    /// Devices whose requests that wait for one another may go on.
+    pub(crate) woken: Vec<u32>,
     pub(crate) plan: Plan,
     pub(crate) zeros: Box<[u8]>,
     /// Requests being worked on, of all devices.
@@ -125,6 +127,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             steps_max: 0,
             run_list: VecDeque::new(),
             waiting: VecDeque::new(),
+            woken: Vec::new(),
             plan: Plan::new(),
             zeros: zeros(),
             in_flight: 0,
@@ -146,7 +149,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
     /// # Errors
     /// Only when the ring is broken.
     pub fn turn(&mut self) -> Result<Turn, Error> {
-        let wait = if self.run_list.is_empty() {
+        let wait = if self.run_list.is_empty() && self.woken.is_empty() {
             Wait::One
         } else {
             Wait::Poll
@@ -159,6 +162,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             self.handle_completion(completion);
         }
         self.resume_waiting();
+        self.wake_requests();
         self.start_requests();
         self.buffers.report(&self.gauges);
         self.in_kernel.report(self.devices.len(), &self.gauges);

@@ -1,17 +1,21 @@
 //! Execution of plans: every step of a phase at once. A step is recorded only when it does not end at once.
+//!
+//! What each kind of step does: data that travels as it is, [`crate::transfer`]; data that the target takes or makes,
+//! [`crate::exchange`]; the rest is here.
 
-use block::{DataRange, Status, Step};
+use block::{DataRange, Request, Status, Step};
 use reactor::buffer::Buffer;
 use reactor::{Op, Ring};
 
 use crate::device::{IoRef, StepRun, Way};
+use crate::exchange::Exchange;
 use crate::port::QueuePort;
 use crate::shard::Shard;
 use crate::token::Owner;
 use crate::transfer::{Advance, Lane, Pushed, Transfer};
 
 /// How often in a row a step that made no progress (EINTR, EAGAIN) is tried again before it fails.
-const RETRIES_MAX: u8 = 16;
+pub(crate) const RETRIES_MAX: u8 = 16;
 
 const EINTR: i32 = 4;
 const EAGAIN: i32 = 11;
@@ -22,7 +26,7 @@ const FALLOC_FL_PUNCH_HOLE: i32 = 0x02;
 const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
 
 /// What became of a step.
-enum Progress {
+pub(crate) enum Progress {
     /// It is on the ring, or waits for a buffer or for operations to end.
     Pending,
     /// It has ended.
@@ -38,13 +42,18 @@ pub(crate) struct PlanRun {
     pub(crate) status: Status,
 }
 
+impl PlanRun {
+    /// A plan without steps.
+    pub(crate) const NOTHING: Self = Self {
+        outstanding: 0,
+        status: Status::Ok,
+    };
+}
+
 impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
     /// Starts every step of the shard's plan for a request.
-    pub(crate) fn run_plan(&mut self, io: IoRef) -> PlanRun {
-        let mut run = PlanRun {
-            outstanding: 0,
-            status: Status::Ok,
-        };
+    pub(crate) fn run_plan(&mut self, io: IoRef, request: &Request) -> PlanRun {
+        let mut run = PlanRun::NOTHING;
         let count = self.plan.steps().len();
         let has_room = self
             .devices
@@ -59,7 +68,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             let Some(step) = self.plan.steps().get(index).copied() else {
                 break;
             };
-            match self.start_step(io, step) {
+            match self.start_step(io, request, step) {
                 Progress::Ended(status) => run.status = run.status.and(status),
                 Progress::Pending => run.outstanding += 1,
             }
@@ -67,9 +76,12 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         run
     }
 
-    fn start_step(&mut self, io: IoRef, step: Step) -> Progress {
+    fn start_step(&mut self, io: IoRef, request: &Request, step: Step) -> Progress {
         if let Step::Zero { data } = step {
             return Progress::Ended(self.zero(io, data));
+        }
+        if let Some(exchange) = Exchange::of(&step) {
+            return self.start_exchange((io, request), step, &exchange);
         }
         if let Some(transfer) = Transfer::of(&step) {
             let Some(mut lane) = self.lane(io) else {
@@ -101,7 +113,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         progress
     }
 
-    fn record_step(&mut self, io: IoRef, step: Step) -> u32 {
+    pub(crate) fn record_step(&mut self, io: IoRef, step: Step) -> u32 {
         if let Some(device) = self.devices.get_mut(io.device as usize) {
             device.steps += 1;
             device.allocating += u32::from(is_allocation(&step));
@@ -116,7 +128,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         u32::try_from(self.steps.insert(run)).unwrap_or(u32::MAX)
     }
 
-    fn forget_step(&mut self, index: u32) {
+    pub(crate) fn forget_step(&mut self, index: u32) {
         let run = self.steps.remove(index as usize);
         if let Some(device) = run
             .io
@@ -273,7 +285,11 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             Step::Allocate { file, offset, len } => {
                 (file, FALLOC_FL_KEEP_SIZE, Some((offset, len)))
             }
-            Step::Zero { .. } | Step::Read { .. } | Step::Write { .. } => {
+            Step::Zero { .. }
+            | Step::Read { .. }
+            | Step::Write { .. }
+            | Step::Fetch(_)
+            | Step::Store { .. } => {
                 return Progress::Ended(Status::Io);
             }
         };
@@ -320,10 +336,19 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             }
             return;
         }
+        let is_retried = (result == -EINTR || result == -EAGAIN) && run.retries < RETRIES_MAX;
+        if let Some(exchange) = Exchange::of(&run.step) {
+            let moved = if is_retried { Ok(0) } else { moved(result) };
+            if let Progress::Ended(status) =
+                self.end_exchange((index, io), &run, &exchange, (moved, buffer))
+            {
+                self.end_step(io, status);
+            }
+            return;
+        }
         if let Some(device) = self.devices.get_mut(io.device as usize) {
             self.in_kernel.end(&mut device.in_kernel);
         }
-        let is_retried = (result == -EINTR || result == -EAGAIN) && run.retries < RETRIES_MAX;
         if let Some(slot) = self.steps.get_mut(index as usize) {
             slot.retries = if is_retried { run.retries + 1 } else { 0 };
         }
@@ -407,6 +432,9 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         if !lane.in_kernel.has_room(lane.device.in_kernel) {
             self.waiting.push_back(index);
             return Progress::Pending;
+        }
+        if let Some(exchange) = Exchange::of(&run.step) {
+            return self.resume_exchange(index, io, &exchange);
         }
         let Some(transfer) = Transfer::of(&run.step) else {
             return self.push_plain(index, io, &run.step);

@@ -88,6 +88,8 @@ impl Transfer {
                 direction: Direction::Write(durability),
             }),
             Step::Zero { .. }
+            | Step::Fetch(_)
+            | Step::Store { .. }
             | Step::Sync { .. }
             | Step::Punch { .. }
             | Step::ZeroRange { .. }

@@ -89,24 +89,30 @@ impl BufferPool {
             .iter()
             .position(|size| *size >= len_bytes)
             .unwrap_or(SIZES_BYTES.len() - 1);
-        for class in (0..=fitting).rev() {
-            let Some(piece) = self
-                .0
-                .free
-                .get(class)
-                .and_then(|free| free.borrow_mut().pop())
-            else {
-                continue;
-            };
-            self.0.in_use.set(self.0.in_use.get() + 1);
-            let class = u8::try_from(class).unwrap_or(u8::MAX);
-            return Some(Buffer {
-                pool: Rc::clone(&self.0),
-                piece: Some(piece),
-                class,
-            });
-        }
-        None
+        (0..=fitting).rev().find_map(|class| self.take_of(class))
+    }
+
+    /// A buffer that holds `len_bytes` whole, of the smallest such size; `None` when none of that size is free.
+    #[must_use]
+    pub fn try_take_whole(&self, len_bytes: u32) -> Option<Buffer> {
+        let class = SIZES_BYTES.iter().position(|size| *size >= len_bytes)?;
+        self.take_of(class)
+    }
+
+    /// Whether a buffer is of this pool.
+    #[must_use]
+    pub fn is_of(&self, buffer: &Buffer) -> bool {
+        Rc::ptr_eq(&self.0, &buffer.pool)
+    }
+
+    fn take_of(&self, class: usize) -> Option<Buffer> {
+        let piece = self.0.free.get(class)?.borrow_mut().pop()?;
+        self.0.in_use.set(self.0.in_use.get() + 1);
+        Some(Buffer {
+            pool: Rc::clone(&self.0),
+            piece: Some(piece),
+            class: u8::try_from(class).unwrap_or(u8::MAX),
+        })
     }
 
     /// Buffers taken and not yet given back.
@@ -200,6 +206,19 @@ mod tests {
         drop((small, large, middle, piece));
         assert_eq!(pool.in_use(), 0);
         assert_eq!(pool.try_take(1 << 20).unwrap().capacity_bytes(), 1 << 20);
+    }
+
+    #[test]
+    fn a_buffer_that_must_hold_all_of_it_is_never_smaller() {
+        let pool = BufferPool::new(PoolLimits([1, 1, 0])).unwrap();
+        let other = BufferPool::new(PoolLimits([1, 0, 0])).unwrap();
+        let middle = pool.try_take_whole(5000).unwrap();
+        assert_eq!(middle.capacity_bytes(), 64 << 10);
+        assert!(pool.is_of(&middle) && !other.is_of(&middle));
+        assert!(pool.try_take_whole(5000).is_none());
+        assert!(pool.try_take_whole(100_000).is_none());
+        assert!(pool.try_take_whole(2 << 20).is_none());
+        assert!(pool.try_take_whole(4096).is_some());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A target that panics.
 
-use block::{Geometry, Plan, Request, Status, Target, Verdict};
+use block::{Geometry, Handover, Plan, Request, RequestData, Status, Target, Verdict};
 
 /// Behaves like another target until its calls are used up, then panics.
 pub(crate) struct PanickingTarget {
@@ -35,5 +35,35 @@ impl Target for PanickingTarget {
     fn handle_phase_end(&mut self, request: &Request, status: Status, plan: &mut Plan) -> Verdict {
         self.count();
         self.inner.handle_phase_end(request, status, plan)
+    }
+
+    fn handle_fetched(
+        &mut self,
+        request: &Request,
+        fetched: &Handover,
+        bytes: &[u8],
+        data: &mut dyn RequestData,
+    ) -> Status {
+        self.count();
+        self.inner.handle_fetched(request, fetched, bytes, data)
+    }
+
+    fn fill_stored(
+        &mut self,
+        request: &Request,
+        stored: &Handover,
+        bytes: &mut [u8],
+        data: &mut dyn RequestData,
+    ) -> Status {
+        self.count();
+        self.inner.fill_stored(request, stored, bytes, data)
+    }
+
+    fn handover_bytes_max(&self) -> u32 {
+        self.inner.handover_bytes_max()
+    }
+
+    fn close(&mut self) -> std::io::Result<()> {
+        self.inner.close()
     }
 }
