@@ -45,26 +45,11 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             files,
             counters,
         } = attachment;
-        if self.devices.len() >= usize::from(self.limits.devices_max)
-            || self.keys.contains_key(&key)
-            || !self.buffers.has_one_for_another(self.devices.len())
-        {
+        if self.keys.contains_key(&key) || !self.has_room_for_another() {
             return false;
         }
-        if let Err(error) = self
-            .in_kernel
-            .provide(&mut self.ring, self.devices.len() + 1)
-        {
-            tracing::error!(%error, "no worker for another device");
+        let Some(own_buffers) = own_buffers(target.handover_bytes_max()) else {
             return false;
-        }
-        let own = own_buffers(target.handover_bytes_max());
-        let own_buffers = match BufferPool::new(own) {
-            Ok(pool) => pool,
-            Err(error) => {
-                tracing::error!(%error, "no buffer for another device");
-                return false;
-            }
         };
         let tags: usize = queues.iter().map(|queue| usize::from(queue.depth())).sum();
         let steps_max = tags + STEPS_EXTRA;
@@ -112,6 +97,21 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             self.fetch_all(queue);
         }
         true
+    }
+
+    /// Whether the limits, the buffers and the workers allow one more device.
+    fn has_room_for_another(&mut self) -> bool {
+        let attached = self.devices.len();
+        if attached >= usize::from(self.limits.devices_max)
+            || !self.buffers.has_one_for_another(attached)
+        {
+            return false;
+        }
+        let provided = self.in_kernel.provide(&mut self.ring, attached + 1);
+        if let Err(error) = &provided {
+            tracing::error!(%error, "no worker for another device");
+        }
+        provided.is_ok()
     }
 
     /// Hands every tag of a queue to the kernel. The commands go out at the next entry of the ring.
@@ -278,14 +278,17 @@ fn index_of(slot: usize) -> u32 {
     u32::try_from(slot).unwrap_or(u32::MAX)
 }
 
-/// One buffer that holds `len_bytes`, none for 0.
-fn own_buffers(len_bytes: u32) -> PoolLimits {
+/// A pool of one buffer that holds `len_bytes`, of none for 0.
+fn own_buffers(len_bytes: u32) -> Option<BufferPool> {
     let mut limits = [0; SIZES_BYTES.len()];
-    let fitting = SIZES_BYTES.iter().zip(&mut limits);
-    if len_bytes > 0
-        && let Some((_, count)) = fitting.into_iter().find(|(size, _)| **size >= len_bytes)
-    {
+    let mut fitting = SIZES_BYTES.iter().zip(&mut limits);
+    if len_bytes > 0 {
+        let (_, count) = fitting.find(|(size, _)| **size >= len_bytes)?;
         *count = 1;
     }
-    PoolLimits(limits)
+    let pool = BufferPool::new(PoolLimits(limits));
+    if let Err(error) = &pool {
+        tracing::error!(%error, "no buffer for another device");
+    }
+    pool.ok()
 }
