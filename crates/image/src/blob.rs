@@ -9,7 +9,8 @@
 //! Reading here blocks and is for opening and offline work; a live image reads by the data plane.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use block::{ByteLen, ByteOffset};
 use overlaybd::sniff::{SNIFF_BYTES, Verdict};
@@ -35,7 +36,20 @@ pub struct Blob {
     file: Arc<LayerFile>,
     payload: FileRange,
     form: Arc<Form>,
+    number: u64,
 }
+
+/// A blob that does not keep its file open.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakBlob {
+    file: Weak<LayerFile>,
+    payload: FileRange,
+    form: Weak<Form>,
+    number: u64,
+}
+
+/// Blobs opened by this process.
+static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// Reads the content of a blob, one piece after another. Holds a decoder and the block it decoded last.
 pub struct BlobReader<'a> {
@@ -72,6 +86,7 @@ impl Blob {
             file,
             payload,
             form: Arc::new(form),
+            number: OPENED.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -83,6 +98,7 @@ impl Blob {
             payload: FileRange::new(0, file.len().0.next_multiple_of(block::SECTOR_BYTES)),
             file,
             form: Arc::new(Form::Plain),
+            number: OPENED.fetch_add(1, Ordering::Relaxed),
         }
     }
 
@@ -90,6 +106,21 @@ impl Blob {
     #[must_use]
     pub const fn file(&self) -> &Arc<LayerFile> {
         &self.file
+    }
+
+    /// The number of this opening; clones have the same one. Never used twice in a process.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakBlob {
+        WeakBlob {
+            file: Arc::downgrade(&self.file),
+            payload: self.payload,
+            form: Arc::downgrade(&self.form),
+            number: self.number,
+        }
     }
 
     /// Where the payload lies in the file.
@@ -149,6 +180,18 @@ impl Blob {
     /// Where bytes of the payload lie in the file.
     pub(crate) const fn in_file(&self, offset: ByteOffset) -> ByteOffset {
         self.payload.offset.advanced(offset.0)
+    }
+}
+
+impl WeakBlob {
+    /// The blob, if somebody has it open.
+    pub(crate) fn upgrade(&self) -> Option<Blob> {
+        Some(Blob {
+            file: self.file.upgrade()?,
+            payload: self.payload,
+            form: self.form.upgrade()?,
+            number: self.number,
+        })
     }
 }
 

@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod lowers;
 pub mod offline;
+pub mod serving;
 mod upper;
 mod view;
 

@@ -18,7 +18,7 @@ use crate::file::LayerFile;
 const INDEX_CHUNK_BYTES: u64 = 1 << 20;
 
 /// What to do about a layer that names another parent than the one it lies on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParentCheck {
     /// Refuse it: its content would be wrong without any other sign.
     Refuse,
@@ -33,6 +33,14 @@ pub trait LowerSource {
     /// # Errors
     /// As [`LayerFile::open_sealed`].
     fn open(&mut self, path: &Path) -> Result<Arc<LayerFile>, Error>;
+
+    /// What the file at `path` is without what it is wrapped in.
+    ///
+    /// # Errors
+    /// As [`LowerSource::open`] and [`Blob::open`].
+    fn open_blob(&mut self, path: &Path) -> Result<Blob, Error> {
+        Blob::open(self.open(path)?)
+    }
 }
 
 impl<F: FnMut(&Path) -> Result<Arc<LayerFile>, Error>> LowerSource for F {
@@ -64,7 +72,7 @@ impl Lowers {
         let mut layers = Vec::new();
         let mut files = Vec::new();
         for lower in lowers {
-            let blob = Blob::open(source.open(&lower.file)?)?;
+            let blob = source.open_blob(&lower.file)?;
             layers.push(read_layer(&blob, lower.kind())?);
             let target = match &lower.target {
                 None => None,

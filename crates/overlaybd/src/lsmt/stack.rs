@@ -145,6 +145,13 @@ impl Stack {
         }
     }
 
+    /// What an upper shows of the stack in `extent` where it has nothing itself. Not cut to the size of the stack: the upper's
+    /// counts. Allocates nothing.
+    #[must_use]
+    pub fn resolve_below(&self, extent: Extent) -> Pieces<Segments<'_>> {
+        self.index.pieces(extent)
+    }
+
     /// One index of the stack and `upper` on it, for flattening. Tags are [`LayerIndex`]es.
     ///
     /// # Errors

@@ -15,7 +15,9 @@
 //! - part of a sector at the end of the data file: the same;
 //! - records at the end of the index file whose data the data file lacks, or that are no records (a file system may have
 //!   kept the length and lost the bytes): strict refuses the upper, repair drops them. If a sound record follows one of
-//!   these it was no crash, and both refuse.
+//!   these it was no crash, and both refuse;
+//! - the same, but the first of them is zeros and sound ones follow: blocks of the index file reached the disk in another order
+//!   than they were written in. All of it is of one flush that never ended: strict refuses the upper, repair drops them.
 //!
 //! What was dropped must be cut off the files before anything is appended: [`LogUpper::data_len`], [`LogUpper::index_len`].
 //!
@@ -199,6 +201,9 @@ pub struct LogLoader {
     lost: Option<Lost>,
 }
 
+/// What a file system shows of a record whose block it had no time to write.
+const NEVER_WRITTEN: [u8; RECORD_BYTES] = [0; RECORD_BYTES];
+
 /// Unsound records at the end, so far.
 #[derive(Debug)]
 struct Lost {
@@ -211,17 +216,18 @@ impl LogLoader {
     /// Takes the next bytes. After an error the loader is of no use.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] for an unsound record that a sound one follows.
+    /// [`ErrorKind::Corrupt`] for an unsound record, other than zeros, that a sound one follows.
     pub fn push(&mut self, mut chunk: &[u8]) -> Result<(), Error> {
         while let Some(raw) = self.chunks.next_record(&mut chunk)? {
             match self.sound(&raw) {
                 Ok(Record::Padding) => {}
-                Ok(Record::Segment(segment)) => {
-                    if let Some(lost) = &self.lost {
+                Ok(Record::Segment(segment)) => match &mut self.lost {
+                    None => self.index.insert(segment.with_tag(0)),
+                    Some(lost) if lost.first.bytes == NEVER_WRITTEN => lost.count += 1,
+                    Some(lost) => {
                         return Err(lost.first.error(ErrorKind::Corrupt, lost.fault));
                     }
-                    self.index.insert(segment.with_tag(0));
-                }
+                },
                 Err(fault) => self.on_unsound(raw, fault),
             }
         }
@@ -357,9 +363,22 @@ mod tests {
             let upper = log(&bytes).unwrap().finish_repaired().unwrap();
             assert_eq!(upper.index_len, ByteLen(4096 + 16));
             assert_eq!((upper.index.len(), upper.records_dropped), (1, 2));
+            if ahead == NEVER_WRITTEN {
+                continue;
+            }
             let damaged = log(&[ahead, sound].concat()).unwrap_err();
             assert_eq!(damaged.offset, ByteOffset(4096));
         }
+    }
+
+    #[test]
+    fn a_block_of_records_that_was_never_written_ends_the_log_whatever_follows() {
+        let bytes = [record(0, 10, 8), [0; 16], record(20, 1, 9)].concat();
+        let refused = log(&bytes).unwrap().finish_strict().unwrap_err();
+        assert_eq!(refused.offset, ByteOffset(4096 + 16));
+        let upper = log(&bytes).unwrap().finish_repaired().unwrap();
+        assert_eq!(upper.index_len, ByteLen(4096 + 16));
+        assert_eq!((upper.index.len(), upper.records_dropped), (1, 2));
     }
 
     #[test]
