@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use block::ByteLen;
 use rustix::fs::FlockOperation;
@@ -23,6 +24,10 @@ pub struct FileId {
     len: u64,
     modified: (i64, i64),
 }
+
+/// How often a lock is tried, and how long it is waited for in between.
+const LOCK_ATTEMPTS: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// An open, locked file.
 #[derive(Debug)]
@@ -61,12 +66,7 @@ impl LayerFile {
             Access::Read => FlockOperation::NonBlockingLockShared,
             Access::Write => FlockOperation::NonBlockingLockExclusive,
         };
-        rustix::fs::flock(&file, operation).map_err(|errno| match errno {
-            Errno::WOULDBLOCK => Error::InUse {
-                path: path.to_owned(),
-            },
-            errno => Error::io("flock", path, errno),
-        })?;
+        lock(&file, path, operation)?;
         let metadata = file
             .metadata()
             .map_err(|error| Error::io("stat", path, error))?;
@@ -123,6 +123,21 @@ impl LayerFile {
             .read_exact_at(bytes, offset)
             .map_err(|error| Error::io("read", &self.path, error))
     }
+}
+
+/// Locks a file. Another holder is given a moment: a lock outlives its holder while a child that was just forked, and is about to
+/// become another program, has its descriptors too.
+fn lock(file: &File, path: &Path, operation: FlockOperation) -> Result<(), Error> {
+    for _ in 0..LOCK_ATTEMPTS {
+        match rustix::fs::flock(file, operation) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(errno) => return Err(Error::io("flock", path, errno)),
+        }
+    }
+    Err(Error::InUse {
+        path: path.to_owned(),
+    })
 }
 
 impl AsFd for LayerFile {
