@@ -29,7 +29,7 @@ mod ublk_queue;
 pub use counters::{Counters, CountersSnapshot, ShardGauges};
 pub use in_kernel::OperationLimits;
 pub use message::{Attachment, DeviceKey, Released, ShardEvent};
-pub use plane::{Dataplane, DataplaneConfig, Part, Placement};
+pub use plane::{Dataplane, DataplaneConfig, Part, Placement, Spread};
 pub use port::{CopyMode, QueuePort};
 pub use shard::{EventSink, Shard, ShardLimits, Turn};
 pub use ublk_queue::{QueueShape, UblkQueue};

@@ -40,6 +40,15 @@ pub struct Dataplane {
     shards: Vec<ShardHandle>,
 }
 
+/// Whether one device is served by several shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// By as many as it has queues.
+    Queues,
+    /// By one: its target has state that cannot be shared.
+    Together,
+}
+
 /// Which shards serve which queues of a device. Holds their share of the load until dropped.
 #[derive(Debug)]
 pub struct Placement {
@@ -120,20 +129,19 @@ impl Dataplane {
         self.shards.iter().map(|shard| &*shard.gauges)
     }
 
-    /// Chooses shards for a device: each queue goes to the shard with the fewest queues.
+    /// Chooses shards for a device: each queue goes to the shard with the fewest queues, or all of them do.
     #[must_use]
-    pub fn place(&self, queues: u16) -> Placement {
+    pub fn place(&self, queues: u16, spread: Spread) -> Placement {
         let mut placement = Placement {
             parts: Vec::new(),
             loads: Vec::new(),
         };
+        let mut chosen = self.least_loaded();
         for queue in 0..queues {
-            let least = self
-                .shards
-                .iter()
-                .enumerate()
-                .min_by_key(|(_, shard)| shard.load.load(Ordering::Relaxed));
-            let Some((index, shard)) = least else { break };
+            if spread == Spread::Queues {
+                chosen = self.least_loaded();
+            }
+            let Some((index, shard)) = chosen else { break };
             shard.load.fetch_add(1, Ordering::Relaxed);
             placement.loads.push((Arc::clone(&shard.load), 1));
             match placement.parts.iter_mut().find(|(part, _)| *part == index) {
@@ -142,6 +150,12 @@ impl Dataplane {
             }
         }
         placement
+    }
+
+    fn least_loaded(&self) -> Option<(usize, &ShardHandle)> {
+        let load = |shard: &ShardHandle| shard.load.load(Ordering::Relaxed);
+        let shards = self.shards.iter().enumerate();
+        shards.min_by_key(|(_, shard)| load(shard))
     }
 
     /// Attaches one part of a device on `shard`. Looks at the files first, which may wait for as long as `fstatfs` takes.

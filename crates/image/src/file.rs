@@ -127,6 +127,10 @@ impl LayerFile {
 
 /// Locks a file. Another holder is given a moment: a lock outlives its holder while a child that was just forked, and is about to
 /// become another program, has its descriptors too.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no event tells when a lock is free that one does not wait for"
+)]
 fn lock(file: &File, path: &Path, operation: FlockOperation) -> Result<(), Error> {
     for _ in 0..LOCK_ATTEMPTS {
         match rustix::fs::flock(file, operation) {

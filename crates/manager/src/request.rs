@@ -67,6 +67,11 @@ pub enum RequestError {
         /// Size beside it.
         size_bytes: u64,
     },
+    /// A size beside an image, which has one.
+    #[error(
+        "an image has a size of its own; leave the size out, or grow the image first with `blockyard image resize`"
+    )]
+    SizeOfImage,
     /// Queues out of range.
     #[error("{queues} queues are out of range; ask for 1 to {QUEUES_MAX}")]
     Queues {
@@ -88,7 +93,7 @@ impl RequestError {
         match self {
             Self::Name(error) => error.code(),
             Self::Spec(error) => error.code(),
-            Self::Size(_) | Self::SizeConflict { .. } => "invalid_size",
+            Self::Size(_) | Self::SizeConflict { .. } | Self::SizeOfImage => "invalid_size",
             Self::Queues { .. } => "invalid_queues",
             Self::Depth { .. } => "invalid_depth",
         }
@@ -123,6 +128,8 @@ impl CreateRequest {
             // Said twice or once, it is the same request.
             (Spec::Null { .. }, _) => None,
             (Spec::Raw { .. }, size) => size,
+            (Spec::Image { .. }, None) => None,
+            (Spec::Image { .. }, Some(_)) => return Err(RequestError::SizeOfImage),
         };
         let queues = params.queues.unwrap_or(QUEUES_DEFAULT);
         if !(1..=QUEUES_MAX).contains(&queues) {
@@ -154,7 +161,7 @@ impl CreateRequest {
         &self.spec
     }
 
-    /// The size that was asked for beside the spec. Always `None` for `null:`.
+    /// The size that was asked for beside the spec. Always `None` for `null:` and `overlaybd:`.
     #[must_use]
     pub const fn size(&self) -> Option<ByteLen> {
         self.size
@@ -183,7 +190,7 @@ impl CreateRequest {
     pub fn differences(&self, other: &Self) -> Vec<Difference> {
         let spec = |request: &Self| match &request.spec {
             Spec::Null { size } => format!("null:{}", spell(*size)),
-            Spec::Raw { path } => format!("raw:{path}"),
+            Spec::Raw { .. } | Spec::Image { .. } => request.spec.to_string(),
         };
         let queues = |request: &Self| match request.queues {
             1 => "1 queue".to_owned(),

@@ -1,4 +1,4 @@
-//! What a device stands on: `null:SIZE` or `raw:PATH`.
+//! What a device stands on: `null:SIZE`, `raw:PATH` or `overlaybd:PATH`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::size::{SizeError, parse_size};
 
 /// The specs that exist, as an error message lists them.
-pub const KNOWN_SPECS: &str = "null:SIZE, raw:PATH";
+pub const KNOWN_SPECS: &str = "null:SIZE, raw:PATH, overlaybd:PATH";
 
-/// The longest spec in bytes: `raw:` and a path of `PATH_MAX` (4096, include/uapi/linux/limits.h).
-const SPEC_BYTES_MAX: usize = 4 + 4096;
+/// The longest spec in bytes: `overlaybd:` and a path of `PATH_MAX` (4096, include/uapi/linux/limits.h).
+const SPEC_BYTES_MAX: usize = 10 + 4096;
 
 /// The backing of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,6 +27,11 @@ pub enum Spec {
     /// A regular file or a block device.
     Raw {
         /// Absolute path, UTF-8.
+        path: String,
+    },
+    /// An image: layers of overlaybd.
+    Image {
+        /// Absolute path of its configuration, UTF-8.
         path: String,
     },
 }
@@ -50,9 +55,14 @@ pub enum SpecError {
     /// `null:` with a bad size.
     #[error("the size of a null device is wrong: {0}")]
     Size(SizeError),
-    /// `raw:` without a path.
-    #[error("raw: needs the path of a file or block device, such as raw:/srv/disk.img")]
-    PathMissing,
+    /// `raw:` or `overlaybd:` without a path.
+    #[error("{kind}: needs the path of {what}")]
+    PathMissing {
+        /// What stands before the colon.
+        kind: &'static str,
+        /// What the path is to be of, with an example.
+        what: &'static str,
+    },
     /// The path is relative; the daemon's working directory must not matter.
     #[error("the path {path:?} is relative; give an absolute one")]
     PathRelative {
@@ -77,7 +87,7 @@ impl SpecError {
         match self {
             Self::Unknown { .. } | Self::BarePath { .. } => "unknown_spec",
             Self::Size(_) => "invalid_size",
-            Self::PathMissing
+            Self::PathMissing { .. }
             | Self::PathRelative { .. }
             | Self::PathNul
             | Self::TooLong { .. } => "invalid_spec",
@@ -99,7 +109,14 @@ impl FromStr for Spec {
             "null" => parse_size(rest)
                 .map(|size| Self::Null { size })
                 .map_err(SpecError::Size),
-            "raw" => parse_path(rest),
+            "raw" => {
+                let what = "a file or block device, such as raw:/srv/disk.img";
+                parse_path(rest, "raw", what).map(|path| Self::Raw { path })
+            }
+            "overlaybd" => {
+                let what = "an image's configuration, such as overlaybd:/srv/image.json";
+                parse_path(rest, "overlaybd", what).map(|path| Self::Image { path })
+            }
             // No kind has such a character in its name.
             _ if kind.contains(['/', '.']) => Err(SpecError::BarePath { path: text.into() }),
             _ => Err(SpecError::Unknown {
@@ -109,15 +126,15 @@ impl FromStr for Spec {
     }
 }
 
-fn parse_path(path: &str) -> Result<Spec, SpecError> {
+fn parse_path(path: &str, kind: &'static str, what: &'static str) -> Result<String, SpecError> {
     if path.is_empty() {
-        Err(SpecError::PathMissing)
+        Err(SpecError::PathMissing { kind, what })
     } else if path.contains('\0') {
         Err(SpecError::PathNul)
     } else if !path.starts_with('/') {
         Err(SpecError::PathRelative { path: path.into() })
     } else {
-        Ok(Spec::Raw { path: path.into() })
+        Ok(path.into())
     }
 }
 
@@ -140,6 +157,7 @@ impl fmt::Display for Spec {
         match self {
             Self::Null { size } => write!(f, "null:{}", size.0),
             Self::Raw { path } => write!(f, "raw:{path}"),
+            Self::Image { path } => write!(f, "overlaybd:{path}"),
         }
     }
 }
@@ -155,6 +173,7 @@ mod tests {
             ("null:4096", "null:4096"),
             ("raw:/srv/a.img", "raw:/srv/a.img"),
             ("raw:/with: colon", "raw:/with: colon"),
+            ("overlaybd:/srv/i.json", "overlaybd:/srv/i.json"),
         ];
         for (text, printed) in cases {
             let spec: Spec = text.parse().unwrap();
@@ -168,6 +187,16 @@ mod tests {
         let unknown = |found: &str| SpecError::Unknown {
             found: found.into(),
         };
+        let missing = |kind| match kind {
+            "raw" => SpecError::PathMissing {
+                kind: "raw",
+                what: "a file or block device, such as raw:/srv/disk.img",
+            },
+            _ => SpecError::PathMissing {
+                kind: "overlaybd",
+                what: "an image's configuration, such as overlaybd:/srv/image.json",
+            },
+        };
         let bare = |path: &str| SpecError::BarePath { path: path.into() };
         let cases = [
             ("", unknown("")),
@@ -175,7 +204,13 @@ mod tests {
             ("/srv/a.img", bare("/srv/a.img")),
             ("disk.img", bare("disk.img")),
             ("a/b:c", bare("a/b:c")),
-            ("overlaybd:/a.b", unknown("overlaybd")),
+            ("overlaybd", missing("overlaybd")),
+            (
+                "overlaybd:i.json",
+                SpecError::PathRelative {
+                    path: "i.json".into(),
+                },
+            ),
             ("null:0", SpecError::Size(SizeError::Zero)),
             (
                 "null:513",
@@ -185,8 +220,8 @@ mod tests {
                 "null",
                 SpecError::Size(SizeError::Malformed { text: "".into() }),
             ),
-            ("raw", SpecError::PathMissing),
-            ("raw:", SpecError::PathMissing),
+            ("raw", missing("raw")),
+            ("raw:", missing("raw")),
             ("raw:a/b", SpecError::PathRelative { path: "a/b".into() }),
             ("raw:/a\0b", SpecError::PathNul),
             (&"r".repeat(5000), SpecError::TooLong { len_bytes: 5000 }),

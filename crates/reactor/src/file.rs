@@ -107,6 +107,12 @@ impl RingFile {
         Self::new(Held::Own(file), modes.0)
     }
 
+    /// As [`RingFile::data`], for a file that `holder` owns, shares and keeps open.
+    #[must_use]
+    pub fn data_held_by(holder: Arc<dyn AsFd + Send + Sync>, modes: NowModes) -> Self {
+        Self::new(Held::Other(holder), modes.0)
+    }
+
     fn new(held: Held, [read, write]: [NowMode; 2]) -> Self {
         let raw = match &held {
             Held::Own(file) => file.as_raw_fd(),

@@ -68,7 +68,7 @@ codes! {
     InvalidJson, "invalid_json", 400, "Invalid JSON", "The body is not JSON or not UTF-8.";
     InvalidField, "invalid_field", 400, "Invalid field", "A field is unknown, missing, of the wrong type or out of range.";
     InvalidName, "invalid_name", 400, "Invalid device name", "The name is empty, too long or has a character that names may not have.";
-    UnknownSpec, "unknown_spec", 400, "Unknown kind of device", "The spec does not begin with a known kind, such as `null:` or `raw:`.";
+    UnknownSpec, "unknown_spec", 400, "Unknown kind of device", "The spec does not begin with a known kind, such as `null:`, `raw:` or `overlaybd:`.";
     InvalidSpec, "invalid_spec", 400, "Invalid spec", "The kind is known, what follows it cannot be used.";
     InvalidSize, "invalid_size", 400, "Invalid size", "The size is 0, no multiple of 512 bytes, too large, or does not fit the source.";
     Usage, "usage", 400, "Wrong usage", "The command line or the configuration file cannot be used (not sent by the server).";

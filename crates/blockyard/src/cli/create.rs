@@ -32,7 +32,9 @@ fn path(device: &Device) -> &str {
 /// The spec with an absolute path: the daemon has another working directory. Symbolic links stay as they are, because
 /// what they point at is for the daemon to see.
 fn absolute(spec: String) -> Result<String, Problem> {
-    let Some(path) = spec.strip_prefix("raw:").filter(|path| !path.is_empty()) else {
+    let has_path = |kind: &&str| ["raw", "overlaybd"].contains(kind);
+    let parts = spec.split_once(':');
+    let Some((kind, path)) = parts.filter(|(kind, path)| has_path(kind) && !path.is_empty()) else {
         return Ok(spec);
     };
     let unusable = |why: &str| {
@@ -47,7 +49,7 @@ fn absolute(spec: String) -> Result<String, Problem> {
     let absolute = absolute
         .to_str()
         .ok_or_else(|| unusable("it is not UTF-8"))?;
-    Ok(format!("raw:{absolute}"))
+    Ok(format!("{kind}:{absolute}"))
 }
 
 #[cfg(test)]
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_relative_raw_paths_change() {
+    fn only_relative_paths_change() {
         let here = std::env::current_dir().unwrap();
         let here = here.to_str().unwrap();
         for (spec, expected) in [
@@ -63,6 +65,7 @@ mod tests {
             ("raw:a.img", format!("raw:{here}/a.img")),
             ("raw:./b/../a.img", format!("raw:{here}/b/../a.img")),
             ("raw:", "raw:".to_owned()),
+            ("overlaybd:i.json", format!("overlaybd:{here}/i.json")),
             ("null:8G", "null:8G".to_owned()),
             ("tape:a", "tape:a".to_owned()),
         ] {

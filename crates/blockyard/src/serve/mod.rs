@@ -32,13 +32,14 @@ use api::server::Server;
 use api::socket::BoundSocket;
 use api::v1::Problem;
 use dataplane::{CopyMode, Dataplane, DataplaneConfig, ShardEvent, ShardLimits};
+use image::serving::Workspace;
 use manager::{Inventory, Manager, Report, TeardownOrder};
 use reactor::uring::{SLOTS_MAX, UringLimits};
 use tokio::sync::{Semaphore, mpsc};
 use ublk::{ControlLimits, ControlRing};
 
 use crate::config::{ServeArgs, Settings};
-use backing::Leases;
+use backing::{Leases, Shared};
 use engine::Engine;
 use handles::HandleTable;
 use journal::Journal;
@@ -57,6 +58,9 @@ const RUNTIME_THREADS: usize = 2;
 const BLOCKING_THREADS_MAX: usize = 64;
 /// Those of them that may open files: a file system that hangs at every open leaves the others for devices that go.
 const OPENS_MAX: usize = 32;
+/// The most memory for decompressed blocks of images, for each shard and each block size in use: enough for what starts of virtual
+/// machines read again, little beside what the devices themselves take.
+const BLOCK_CACHE_BYTES: usize = 16 << 20;
 /// How long the end of the process waits for calls that block.
 const RUNTIME_END: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -114,11 +118,12 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
     let driver = Arc::new(Driver {
         instance: found.instance,
         kernel,
+        workspaces: workspaces(&plane),
         plane,
         links,
         handles: HandleTable::default(),
         opens: Arc::new(Semaphore::new(OPENS_MAX)),
-        leases,
+        shared: Arc::new(Shared::new(leases)),
     });
     let parts = Parts {
         settings,
@@ -134,6 +139,12 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Problem> {
     let result = runtime.block_on(serve(parts));
     runtime.shutdown_timeout(RUNTIME_END);
     result
+}
+
+/// One for each shard.
+fn workspaces(plane: &Dataplane) -> Vec<Workspace> {
+    let workspaces = (0..plane.shards()).map(|_| Workspace::new(BLOCK_CACHE_BYTES));
+    workspaces.collect()
 }
 
 struct Parts {

@@ -5,20 +5,21 @@
 //!   stop     unpublish -> drain (or abandon) -> stop -> release / delete -> await_gone -> close
 //! ```
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::{DeviceId, Geometry, QueueId, Sectors};
-use dataplane::{CopyMode, Counters, Dataplane, Part, QueueShape, UblkQueue};
+use block::{DeviceId, Geometry, QueueId};
+use dataplane::{CopyMode, Counters, Dataplane, Part, QueueShape, Released, UblkQueue};
+use image::serving::Workspace;
 use manager::{
-    Command, CreateRequest, DeviceKey, DeviceName, Fault, FaultKind, Instance, Output, Spec, Stamp,
+    Command, CreateRequest, DeviceKey, DeviceName, Fault, FaultKind, Instance, Output, Stamp,
     StepOrder,
 };
+use reactor::RingFile;
 use tokio::sync::{Semaphore, oneshot};
 use ublk::{CharDevice, DeviceParams, Features, NewDevice, OwnerStamp, TransferLimits};
 
-use super::backing::{Backing, BackingError, Leases};
+use super::backing::{Backing, Shared};
 use super::clock;
 use super::handles::{HandleTable, Handles};
 use super::kernel::Kernel;
@@ -41,8 +42,10 @@ pub(crate) struct Driver {
     pub(crate) handles: HandleTable,
     /// How many files may be opened at once.
     pub(crate) opens: Arc<Semaphore>,
-    /// Of the files that are open.
-    pub(crate) leases: Arc<Leases>,
+    /// What backing stores share.
+    pub(crate) shared: Arc<Shared>,
+    /// Of each shard, what its images share.
+    pub(crate) workspaces: Vec<Workspace>,
 }
 
 impl Driver {
@@ -91,12 +94,12 @@ impl Driver {
         request: &Arc<CreateRequest>,
     ) -> Result<Output, Fault> {
         let (request, name) = (Arc::clone(request), request.name().clone());
-        let leases = Arc::clone(&self.leases);
+        let shared = Arc::clone(&self.shared);
         let permit = Arc::clone(&self.opens).acquire_owned().await;
         let backing = blocking(move || {
             // For as long as the call takes, also when nobody waits for it any more.
             let _permit = permit;
-            open_backing(&request, &leases)
+            Backing::open(&request, &shared)
         })
         .await??;
         let geometry = backing.geometry();
@@ -186,7 +189,7 @@ impl Driver {
         let node =
             CharDevice::open(&ublk::char_node(id)).map_err(|error| super::kernel::fault(&error))?;
         let device = Arc::new(node);
-        let placement = Arc::new(self.plane.place(request.queues()));
+        let placement = Arc::new(self.plane.place(request.queues(), backing.spread()));
         self.handles.with(key, |handles| {
             handles.placement = Some(Arc::clone(&placement))
         });
@@ -197,14 +200,8 @@ impl Driver {
         };
         let mut answers = Vec::new();
         for (shard, queues) in placement.parts() {
-            let (target, files) = backing.instance().map_err(|error| {
-                Fault::new(
-                    FaultKind::LimitReached,
-                    format!(
-                        "a file of the device cannot be opened again: {error}; check `ulimit -n`"
-                    ),
-                )
-            })?;
+            let workspace = self.workspaces.get(*shard).ok_or_else(shard_ended)?;
+            let (target, files) = backing.instance(workspace)?;
             let counters = Arc::new(Counters::default());
             let queues = map_queues(&device, queues, shape)?;
             self.handles.with(key, |handles| {
@@ -246,10 +243,14 @@ impl Driver {
         self.links
             .publish(&order.name, id)
             .map_err(|error| link_fault("made", &error))?;
-        self.handles.with(order.ticket.device, |handles| {
+        let backing = self.handles.with(order.ticket.device, |handles| {
             handles.published = Some(id);
             handles.created = Some(clock::wall());
+            handles.backing.clone()
         });
+        if let Some(backing) = backing {
+            backing.report_live();
+        }
         Ok(Output::Done)
     }
 
@@ -332,8 +333,12 @@ impl Driver {
         }
         for answer in answers {
             let released = answer.await.map_err(|_| shard_ended())?;
-            // Closing the char device may wait in the kernel.
-            blocking(move || drop(released)).await?;
+            let name = self
+                .handles
+                .peek(key, |handles| handles.name.clone())
+                .flatten();
+            // Both may wait: the target for its files, closing the char device for the kernel.
+            blocking(move || close_target(released, name.as_ref())).await?;
         }
         self.handles.with(key, |handles| {
             handles.attached.clear();
@@ -380,24 +385,12 @@ impl Driver {
     }
 }
 
-fn open_backing(request: &CreateRequest, leases: &Leases) -> Result<Backing, Fault> {
-    let asked = request.size().and_then(Sectors::try_from_bytes);
-    match request.spec() {
-        Spec::Null { size } => {
-            let size = Sectors::try_from_bytes(*size).ok_or_else(|| {
-                Fault::new(
-                    FaultKind::SizeInvalid,
-                    "the size is not a multiple of 512 bytes",
-                )
-            })?;
-            Ok(Backing::null(size, request.access()))
-        }
-        Spec::Raw { path } => Backing::raw(Path::new(path), asked, request.access(), leases)
-            .map_err(|error| backing_fault(&error)),
-        other => Err(Fault::new(
-            FaultKind::Unsupported,
-            format!("{other} cannot be opened by this version"),
-        )),
+/// Lets a target write what it still holds, and closes the files of a shard's part of a device.
+fn close_target(released: Option<Released<UblkQueue, RingFile>>, name: Option<&DeviceName>) {
+    let Some(mut released) = released else { return };
+    if let Err(error) = released.target.close() {
+        let name = name.map(ToString::to_string);
+        tracing::error!(device = name, err = %error, "what a device held in memory could not be written; writes since its last flush are lost");
     }
 }
 
@@ -406,7 +399,7 @@ fn close_backing(handles: Handles) {
     let Some(backing) = handles.backing.filter(|_| handles.created.is_none()) else {
         return;
     };
-    if let Err(error) = backing.undo_extension() {
+    if let Err(error) = backing.undo() {
         let name = handles.name.map(|name| name.to_string());
         tracing::warn!(device = name, err = %error, "the file that was extended for a device that was not created stays so");
     }
@@ -422,29 +415,6 @@ fn map_queues(
         .map(|queue| UblkQueue::map(Arc::clone(device), *queue, shape))
         .collect::<Result<_, _>>()
         .map_err(|error| super::kernel::fault(&error))
-}
-
-fn backing_fault(error: &BackingError) -> Fault {
-    let kind = match error {
-        BackingError::Missing { .. } => FaultKind::BackingMissing,
-        BackingError::Directory { .. }
-        | BackingError::WrongType { .. }
-        | BackingError::BadPath { .. }
-        | BackingError::BlockSize { .. } => FaultKind::BackingKind,
-        BackingError::Empty { .. }
-        | BackingError::NotSectors { .. }
-        | BackingError::NotBlocks { .. }
-        | BackingError::TooLarge { .. }
-        | BackingError::TooSmall { .. } => FaultKind::SizeInvalid,
-        BackingError::InUse { .. }
-        | BackingError::BehindLoop { .. }
-        | BackingError::DiskInUse { .. } => FaultKind::InUse,
-        BackingError::Permission { .. } | BackingError::ReadOnly { .. } => FaultKind::Permission,
-        BackingError::Io { source, .. } => {
-            return Fault::new(FaultKind::Io, format!("{error}: {source}"));
-        }
-    };
-    Fault::new(kind, error.to_string())
 }
 
 fn link_fault(what: &str, error: &std::io::Error) -> Fault {

@@ -21,6 +21,7 @@ mod full;
 mod guest;
 mod hang;
 mod hostile;
+mod images;
 mod io;
 mod readme;
 mod refused;

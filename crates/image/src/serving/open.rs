@@ -118,6 +118,21 @@ impl ServedImage {
         self.records_dropped
     }
 
+    /// Shows every file, in the order of their numbers. Before the instance that writes is taken.
+    pub fn each_file(&self, mut look: impl FnMut(&LayerFile)) {
+        for blob in self.lowers.blobs() {
+            look(blob.file());
+        }
+        match &*self.upper.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => {}
+            Some(Upper::Log { data, index, .. }) => {
+                look(data);
+                look(index);
+            }
+            Some(Upper::Sparse { file, .. }) => look(file),
+        }
+    }
+
     /// An instance for a shard whose images share `workspace`, and its files in the order of their numbers.
     ///
     /// # Errors

@@ -47,6 +47,17 @@ impl DirectIo {
         self.file.write_all_at(buffer, offset)
     }
 
+    /// Writes these bytes.
+    pub(crate) fn write_bytes(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.memory[self.begin..self.begin + bytes.len()].copy_from_slice(bytes);
+        self.write(offset, bytes.len())
+    }
+
+    /// Flushes what was written.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
     /// The kernel takes the size of a disk that is dead away (`blk_mark_disk_dead` in block/genhd.c), so a read that begins
     /// then meets the end of the device instead of an error. An end anywhere else stays what it is.
     fn explain(&mut self, error: io::Error) -> io::Error {
