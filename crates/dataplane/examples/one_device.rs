@@ -1,6 +1,6 @@
 //! Serves one device without daemon, journal or API: the data path alone, for measuring it.
 //!
-//! `one_device null SIZE_MIB | raw PATH` prints the device's path and serves until its standard input ends. The figures of the
+//! `one_device null SIZE_MIB | raw PATH | overlaybd CONFIG` prints the device's path and serves until its standard input ends. The figures of the
 //! shard go to standard error then: how often its thread woke up in all, and how much was read without a copy.
 
 #![expect(
@@ -23,6 +23,8 @@ use dataplane::{
     CopyMode, Counters, Dataplane, DataplaneConfig, DeviceKey, Part, QueueShape, ShardLimits,
     UblkQueue,
 };
+use image::serving::{Library, ServeOptions, ServedImage, Workspace};
+use image::{ImageConfig, ParentCheck};
 use reactor::uring::{SLOTS_MAX, UringLimits};
 use reactor::{NowMode, NowModes, RingFile};
 use ublk::{
@@ -38,7 +40,10 @@ const KEY: DeviceKey = DeviceKey(0);
 fn main() {
     let mut args = std::env::args().skip(1);
     let (kind, what) = (args.next().unwrap(), args.next().unwrap());
-    let (target, files) = open(&kind, &what);
+    let (target, files) = match kind.as_str() {
+        "overlaybd" => open_image(&what),
+        kind => open(kind, &what),
+    };
     let control =
         ControlRing::open(Path::new(ublk::CONTROL_NODE), ControlLimits::default()).unwrap();
     let info = add(&control, &target.geometry(), wanted(&control, &files));
@@ -91,6 +96,22 @@ fn open(kind: &str, what: &str) -> (Box<dyn Target>, Vec<RingFile>) {
     let file = OwnedFd::from(file);
     let modes = NowModes::probe(&file);
     (Box::new(target), vec![RingFile::data(file, modes)])
+}
+
+fn open_image(path: &str) -> (Box<dyn Target>, Vec<RingFile>) {
+    let config = ImageConfig::read(Path::new(path)).unwrap();
+    let options = ServeOptions {
+        access: Access::ReadWrite,
+        parents: ParentCheck::Refuse,
+    };
+    let image = ServedImage::open(&config, options, &Library::default()).unwrap();
+    let workspace = Workspace::new(16 << 20);
+    let (target, files) = image.instance(&workspace).unwrap();
+    let files = files.into_iter().map(|file| {
+        let modes = NowModes::probe(&*file);
+        RingFile::data_held_by(file, modes)
+    });
+    (Box::new(target), files.collect())
 }
 
 /// As the daemon asks for them: zero copy where the kernel has it and a file profits.

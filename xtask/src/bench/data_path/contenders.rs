@@ -1,4 +1,4 @@
-//! Who is measured: the kernel's own drivers, and the data path with its two targets.
+//! Who is measured: the kernel's own drivers, and the data path with its targets.
 
 use std::fmt;
 use std::fs;
@@ -8,7 +8,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
 use testvm::{Child, Deadline, Waited};
+
+use super::fio::Direction;
+use super::images::{self, Programs, Store};
 
 /// Size of the devices and of the sparse file.
 pub(crate) const FILE_BYTES: u64 = 8 << 30;
@@ -22,7 +26,7 @@ const CONFIGFS: &str = "/sys/kernel/config";
 const NULL_BLK: &str = "/sys/kernel/config/nullb/nullb0";
 
 /// Something that is a block device when it is started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Contender {
     /// The kernel's `null_blk`: the cost of client and block layer.
     NullBlk,
@@ -32,6 +36,12 @@ pub(crate) enum Contender {
     Null,
     /// Blockyard's raw target on the file.
     Raw,
+    /// An image with a sparse upper that has all of the range.
+    Sparse,
+    /// An image with a log upper that has all of the range, written in order.
+    Log,
+    /// An image of four zstd layers, each with a quarter of the range, read-only.
+    Zstd,
 }
 
 /// A contender that is running.
@@ -50,17 +60,41 @@ enum By {
 
 impl Contender {
     /// In the order in which they are measured.
-    pub(crate) const ALL: [Self; 4] = [Self::NullBlk, Self::Loop, Self::Null, Self::Raw];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::NullBlk,
+        Self::Loop,
+        Self::Null,
+        Self::Raw,
+        Self::Sparse,
+        Self::Log,
+        Self::Zstd,
+    ];
+
+    /// Which ways it is measured.
+    pub(crate) const fn directions(self) -> &'static [Direction] {
+        match self {
+            Self::Zstd => &[Direction::Read],
+            _ => &Direction::ALL,
+        }
+    }
 
     /// Makes the device.
-    pub(crate) fn start(self, file: &Path, server: &Path) -> Result<Served> {
+    pub(crate) fn start(self, store: &Store, programs: &Programs) -> Result<Served> {
+        let (file, server) = (store.file.as_path(), programs.server.as_path());
         let size_mib = (FILE_BYTES >> 20).to_string();
         let served = match self {
             Self::NullBlk => start_null_blk(&size_mib)?,
             Self::Loop => start_loop(file)?,
             Self::Null => start_server(server, &["null".as_ref(), size_mib.as_ref()])?,
             Self::Raw => start_server(server, &["raw".as_ref(), file])?,
+            Self::Sparse | Self::Log | Self::Zstd => {
+                let config = images::prepare(self, store, programs)?;
+                start_server(server, &["overlaybd".as_ref(), &config])?
+            }
         };
+        if self == Self::Log {
+            images::fill(&served.device)?;
+        }
         let name = served.device.file_name().unwrap_or_default();
         let scheduler = Path::new("/sys/block").join(name).join("queue/scheduler");
         write(&scheduler, "none")?;
@@ -75,6 +109,9 @@ impl fmt::Display for Contender {
             Self::Loop => "loop (kernel)",
             Self::Null => "null",
             Self::Raw => "raw",
+            Self::Sparse => "sparse upper",
+            Self::Log => "log upper",
+            Self::Zstd => "4 zstd layers",
         })
     }
 }

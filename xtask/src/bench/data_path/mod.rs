@@ -9,6 +9,7 @@
 mod contenders;
 mod fio;
 mod guest;
+mod images;
 mod table;
 
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ use anyhow::Result;
 use clap::Parser;
 use testvm::{GuestClock, KernelSeries, host};
 
+use self::contenders::Contender;
+use self::images::Programs;
 use super::machine::{self, GuestSide};
 use crate::{cargo, console};
 
@@ -36,23 +39,43 @@ pub(crate) struct Options {
     /// Requests that the client keeps in flight
     #[arg(long, default_value_t = 16)]
     depth: u32,
-    /// The guest's side: the program that serves
-    #[arg(long, hide = true)]
-    in_guest: Option<PathBuf>,
+    /// Who is measured; everybody when not given. What is above null_blk needs that too
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Contender>,
+    /// The guest's side: the program that serves, and the daemon's, which makes images
+    #[arg(long, hide = true, num_args = 2)]
+    in_guest: Vec<PathBuf>,
+}
+
+impl Options {
+    fn contenders(&self) -> Vec<Contender> {
+        if self.only.is_empty() {
+            Contender::ALL.to_vec()
+        } else {
+            self.only.clone()
+        }
+    }
 }
 
 /// The server is built, machines booted, rounds run.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let name = "cargo xtask bench data-path".to_owned();
     let options = Options::parse_from(std::iter::once(&name).chain(arguments));
-    if let Some(server) = &options.in_guest {
-        return guest::run(&options, server);
+    if let [server, daemon] = options.in_guest.as_slice() {
+        let programs = Programs {
+            server: server.clone(),
+            daemon: daemon.clone(),
+        };
+        return guest::run(&options, &programs);
     }
     host::ensure_packages(&mut console::output())?;
     let side = GuestSide {
         name: "data-path",
         arguments,
-        programs: &[cargo::build_example("dataplane", "one_device", "release")?],
+        programs: &[
+            cargo::build_example("dataplane", "one_device", "release")?,
+            cargo::build_binary("blockyard", "release")?,
+        ],
     };
     for series in machine::series(&options.kernels) {
         machine::run(series, &side, |job| {
