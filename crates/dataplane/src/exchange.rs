@@ -16,8 +16,8 @@ use reactor::{Op, Ring, WriteMode};
 
 use crate::device::{IoRef, StepRun};
 use crate::port::QueuePort;
+use crate::recorded::{Progress, RETRIES_MAX};
 use crate::shard::Shard;
-use crate::steps::{Progress, RETRIES_MAX};
 use crate::token::Owner;
 
 /// A step of this kind.

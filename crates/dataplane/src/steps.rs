@@ -10,12 +10,10 @@ use reactor::{Op, Ring};
 use crate::device::{IoRef, StepRun, Way};
 use crate::exchange::Exchange;
 use crate::port::QueuePort;
+use crate::recorded::{Progress, RETRIES_MAX};
 use crate::shard::Shard;
 use crate::token::Owner;
 use crate::transfer::{Advance, Lane, Pushed, Transfer};
-
-/// How often in a row a step that made no progress (EINTR, EAGAIN) is tried again before it fails.
-pub(crate) const RETRIES_MAX: u8 = 16;
 
 const EINTR: i32 = 4;
 const EAGAIN: i32 = 11;
@@ -24,14 +22,6 @@ const EAGAIN: i32 = 11;
 const FALLOC_FL_KEEP_SIZE: i32 = 0x01;
 const FALLOC_FL_PUNCH_HOLE: i32 = 0x02;
 const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
-
-/// What became of a step.
-pub(crate) enum Progress {
-    /// It is on the ring, or waits for a buffer or for operations to end.
-    Pending,
-    /// It has ended.
-    Ended(Status),
-}
 
 /// What became of the steps of a plan.
 #[derive(Clone, Copy, Debug)]
@@ -111,33 +101,6 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             self.forget_step(index);
         }
         progress
-    }
-
-    pub(crate) fn record_step(&mut self, io: IoRef, step: Step) -> u32 {
-        if let Some(device) = self.devices.get_mut(io.device as usize) {
-            device.steps += 1;
-            device.allocating += u32::from(is_allocation(&step));
-        }
-        let run = StepRun {
-            io: Some(io),
-            step,
-            done: 0,
-            retries: 0,
-            way: Way::Buffered,
-        };
-        u32::try_from(self.steps.insert(run)).unwrap_or(u32::MAX)
-    }
-
-    pub(crate) fn forget_step(&mut self, index: u32) {
-        let run = self.steps.remove(index as usize);
-        if let Some(device) = run
-            .io
-            .and_then(|io| self.devices.get_mut(io.device as usize))
-        {
-            device.steps = device.steps.saturating_sub(1);
-            let allocations = u32::from(is_allocation(&run.step));
-            device.allocating = device.allocating.saturating_sub(allocations);
-        }
     }
 
     fn lane(&mut self, io: IoRef) -> Option<Lane<'_, R, Q>> {
@@ -451,12 +414,4 @@ fn moved(result: i32) -> Result<u32, Status> {
         Ok(0) => Err(Status::Io),
         Ok(len) => Ok(len),
     }
-}
-
-/// Whether a step holds its file's lock for as long as it takes.
-const fn is_allocation(step: &Step) -> bool {
-    matches!(
-        step,
-        Step::Punch { .. } | Step::ZeroRange { .. } | Step::Allocate { .. }
-    )
 }
