@@ -19,6 +19,7 @@ mod lifecycle;
 pub mod message;
 mod plane;
 mod port;
+mod recorded;
 mod shard;
 mod slots;
 mod steps;
