@@ -11,13 +11,11 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use testvm::{Child, Deadline, Waited};
 
+use super::command::output;
 use super::fio::Direction;
-use super::images::{self, Programs, Store};
+use super::images::{self, Image, Programs, Store};
+use super::range::FILE_BYTES;
 
-/// Size of the devices and of the sparse file.
-pub(crate) const FILE_BYTES: u64 = 8 << 30;
-/// The part of a device that is read and written; it is written before.
-pub(crate) const RANGE_BYTES: u64 = 256 << 20;
 /// How long a server may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// Where drivers are configured by directories.
@@ -87,10 +85,9 @@ impl Contender {
             Self::Loop => start_loop(file)?,
             Self::Null => start_server(server, &["null".as_ref(), size_mib.as_ref()])?,
             Self::Raw => start_server(server, &["raw".as_ref(), file])?,
-            Self::Sparse | Self::Log | Self::Zstd => {
-                let config = images::prepare(self, store, programs)?;
-                start_server(server, &["overlaybd".as_ref(), &config])?
-            }
+            Self::Sparse => start_image(Image::Sparse, store, programs)?,
+            Self::Log => start_image(Image::Log, store, programs)?,
+            Self::Zstd => start_image(Image::Zstd, store, programs)?,
         };
         if self == Self::Log {
             images::fill(&served.device)?;
@@ -171,6 +168,11 @@ fn start_loop(file: &Path) -> Result<Served> {
     })
 }
 
+fn start_image(image: Image, store: &Store, programs: &Programs) -> Result<Served> {
+    let config = images::prepare(image, store, programs)?;
+    start_server(&programs.server, &["overlaybd".as_ref(), &config])
+}
+
 /// Starts the server, which prints its device's path when that can be used.
 fn start_server(server: &Path, arguments: &[&Path]) -> Result<Served> {
     let (reader, writer) = std::io::pipe().context("make a pipe")?;
@@ -194,20 +196,4 @@ fn start_server(server: &Path, arguments: &[&Path]) -> Result<Served> {
 
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("write {text} to {}", path.display()))
-}
-
-/// Runs a command that must succeed; its standard output.
-pub(super) fn output(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("start {name}"))?;
-    ensure!(
-        output.status.success(),
-        "{name} ended with {}: {}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::Options;
-use super::contenders::{RANGE_BYTES, output};
+use super::command::output;
+use super::range::RANGE_BYTES;
 
 /// A guest's second, in instructions.
 const INSTRUCTIONS_PER_S: f64 = 1e9;

@@ -1,20 +1,13 @@
 //! The guest's side: rounds in which every contender is measured once, then the table.
 
-use std::fs::File;
-use std::io::{Seek, SeekFrom, Write};
-use std::path::Path;
-
 use anyhow::{Context, Result};
 
 use super::Options;
-use super::contenders::{FILE_BYTES, RANGE_BYTES};
 use super::fio;
 use super::images::{Programs, Store};
+use super::range::write_range;
 use super::table::Table;
 use crate::console::say;
-
-/// One write of the preparation.
-const CHUNK_BYTES: usize = 1 << 20;
 
 /// Measures everything and prints the figures.
 pub(crate) fn run(options: &Options, programs: &Programs) -> Result<()> {
@@ -46,24 +39,5 @@ pub(crate) fn run(options: &Options, programs: &Programs) -> Result<()> {
         }
     }
     say(&table.to_string());
-    Ok(())
-}
-
-/// A sparse file that has data everywhere in the range, which begins at `begin`.
-pub(super) fn write_range(path: &Path, begin: u64) -> Result<()> {
-    let mut file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)?;
-    if begin == 0 {
-        file.set_len(FILE_BYTES)?;
-    }
-    file.seek(SeekFrom::Start(begin))?;
-    let chunk = vec![0x5a; CHUNK_BYTES];
-    let chunks = RANGE_BYTES / u64::try_from(CHUNK_BYTES)?;
-    for _ in 0..chunks {
-        file.write_all(&chunk)?;
-    }
     Ok(())
 }

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::contenders::{Contender, FILE_BYTES, RANGE_BYTES, output};
-use super::guest::write_range;
+use super::command::output;
+use super::range::{FILE_BYTES, RANGE_BYTES, write_range};
 
 /// Layers of the compressed image.
 const LAYERS: u64 = 4;
@@ -16,6 +16,17 @@ const LAYERS: u64 = 4;
 const HEADER_BYTES: u64 = 4096;
 /// Bytes of a block that compress to nothing; the other half is noise.
 const QUIET_BYTES: usize = 2048;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Image {
+    /// A sparse upper that has all of the range.
+    Sparse,
+    /// An empty log upper.
+    Log,
+    /// Four zstd layers, each with a quarter of the range, and no upper.
+    Zstd,
+}
 
 /// The programs under test.
 pub(crate) struct Programs {
@@ -33,16 +44,16 @@ pub(crate) struct Store {
     pub(super) folder: PathBuf,
 }
 
-/// Makes the image of a contender; its configuration. What is written to is made anew, what is only read is kept.
-pub(super) fn prepare(contender: Contender, store: &Store, programs: &Programs) -> Result<PathBuf> {
+/// Makes an image; its configuration. What is written to is made anew, what is only read is kept.
+pub(super) fn prepare(image: Image, store: &Store, programs: &Programs) -> Result<PathBuf> {
     let config = store.folder.join("image.json");
     let (data, index) = (store.folder.join("data"), store.folder.join("index"));
     for old in [&data, &index] {
         // The first round has none.
         drop(fs::remove_file(old));
     }
-    let text = match contender {
-        Contender::Zstd => {
+    let text = match image {
+        Image::Zstd => {
             let layers = zstd_layers(store, programs)?;
             let files: Vec<_> = layers
                 .iter()
@@ -50,11 +61,11 @@ pub(super) fn prepare(contender: Contender, store: &Store, programs: &Programs) 
                 .collect();
             format!(r#"{{"lowers":[{}]}}"#, files.join(","))
         }
-        Contender::Log => {
+        Image::Log => {
             create(programs, &[&data, &index], "log")?;
             format!(r#"{{"lowers":[],"upper":{{"data":{data:?},"index":{index:?}}}}}"#)
         }
-        _ => {
+        Image::Sparse => {
             create(programs, &[&data], "sparse")?;
             write_range(&data, HEADER_BYTES)?;
             format!(r#"{{"lowers":[],"upper":{{"data":{data:?}}}}}"#)

@@ -6,10 +6,12 @@
 //!
 //! Blockyard's data path is served by the example `one_device`, without the control plane.
 
+mod command;
 mod contenders;
 mod fio;
 mod guest;
 mod images;
+mod range;
 mod table;
 
 use std::path::PathBuf;
@@ -73,7 +75,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         name: "data-path",
         arguments,
         programs: &[
-            cargo::build_example("dataplane", "one_device", "release")?,
+            cargo::build_example("blockyard", "one_device", "release")?,
             cargo::build_binary("blockyard", "release")?,
         ],
     };
