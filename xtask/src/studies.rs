@@ -37,9 +37,14 @@ pub(crate) const PROOFS: &[Study] = &[
         run: fuzz::run,
     },
     Study {
+        name: "kills",
+        question: "is everything that was flushed to an upper there after the daemon is killed in mid-write, again and again?",
+        run: rounds::of_kills,
+    },
+    Study {
         name: "rounds",
         question: "do devices that are created and removed under load, hundreds of times, leave anything behind?",
-        run: rounds::run,
+        run: rounds::of_devices,
     },
     Study {
         name: "simulation",

@@ -23,7 +23,7 @@ use dataplane::{
     CopyMode, Counters, Dataplane, DataplaneConfig, DeviceKey, Part, QueueShape, ShardLimits,
     UblkQueue,
 };
-use image::serving::{Library, ServeOptions, ServedImage, Workspace};
+use image::serving::{Content, Library, ServeOptions, ServedImage, Workspace};
 use image::{ImageConfig, ParentCheck};
 use reactor::uring::{SLOTS_MAX, UringLimits};
 use reactor::{NowMode, NowModes, RingFile};
@@ -40,13 +40,17 @@ const KEY: DeviceKey = DeviceKey(0);
 fn main() {
     let mut args = std::env::args().skip(1);
     let (kind, what) = (args.next().unwrap(), args.next().unwrap());
-    let (target, files) = match kind.as_str() {
+    let Opened {
+        target,
+        files,
+        profits,
+    } = match kind.as_str() {
         "overlaybd" => open_image(&what),
         kind => open(kind, &what),
     };
     let control =
         ControlRing::open(Path::new(ublk::CONTROL_NODE), ControlLimits::default()).unwrap();
-    let info = add(&control, &target.geometry(), wanted(&control, &files));
+    let info = add(&control, &target.geometry(), wanted(&control, profits));
     let counters = Arc::new(Counters::default());
     let plane = attach(&info, target, files, Arc::clone(&counters));
     let start = Command::StartDev {
@@ -71,13 +75,22 @@ fn main() {
         .unwrap();
 }
 
-fn open(kind: &str, what: &str) -> (Box<dyn Target>, Vec<RingFile>) {
+/// What is served.
+struct Opened {
+    target: Box<dyn Target>,
+    files: Vec<RingFile>,
+    /// Whether reads can go at once from a file into the request.
+    profits: bool,
+}
+
+fn open(kind: &str, what: &str) -> Opened {
     if kind == "null" {
         let size = Sectors(what.parse::<u64>().unwrap() << 11);
-        return (
-            Box::new(NullTarget::new(size, Access::ReadWrite)),
-            Vec::new(),
-        );
+        return Opened {
+            target: Box::new(NullTarget::new(size, Access::ReadWrite)),
+            files: Vec::new(),
+            profits: false,
+        };
     }
     let file = File::options().read(true).write(true).open(what).unwrap();
     let size = Sectors(file.metadata().unwrap().len() / 512);
@@ -95,30 +108,41 @@ fn open(kind: &str, what: &str) -> (Box<dyn Target>, Vec<RingFile>) {
     let target = RawTarget::new(geometry, RawFeatures { zero_range: false }, holes);
     let file = OwnedFd::from(file);
     let modes = NowModes::probe(&file);
-    (Box::new(target), vec![RingFile::data(file, modes)])
+    Opened {
+        target: Box::new(target),
+        files: vec![RingFile::data(file, modes)],
+        profits: modes.read() != NowMode::Never,
+    }
 }
 
-fn open_image(path: &str) -> (Box<dyn Target>, Vec<RingFile>) {
+fn open_image(path: &str) -> Opened {
     let config = ImageConfig::read(Path::new(path)).unwrap();
     let options = ServeOptions {
         access: Access::ReadWrite,
         parents: ParentCheck::Refuse,
     };
     let image = ServedImage::open(&config, options, &Library::default()).unwrap();
+    let (mut modes, mut profits) = (Vec::new(), false);
+    image.each_file(|file, content| {
+        let probed = NowModes::probe(file);
+        profits |= content == Content::AsItIs && probed.read() != NowMode::Never;
+        modes.push(probed);
+    });
     let workspace = Workspace::new(16 << 20);
     let (target, files) = image.instance(&workspace).unwrap();
-    let files = files.into_iter().map(|file| {
-        let modes = NowModes::probe(&*file);
-        RingFile::data_held_by(file, modes)
-    });
-    (Box::new(target), files.collect())
+    let files = files.into_iter().zip(modes);
+    let files = files.map(|(file, modes)| RingFile::data_held_by(file, modes));
+    Opened {
+        target: Box::new(target),
+        files: files.collect(),
+        profits,
+    }
 }
 
 /// As the daemon asks for them: zero copy where the kernel has it and a file profits.
-fn wanted(control: &ControlRing, files: &[RingFile]) -> Features {
+fn wanted(control: &ControlRing, profits: bool) -> Features {
     let usual = Features::USER_COPY | Features::USER_RECOVERY | Features::USER_RECOVERY_REISSUE;
     let best = CopyMode::best(&ublk::probe(control).unwrap());
-    let profits = files.iter().any(|file| file.read_mode() != NowMode::Never);
     match best {
         CopyMode::ZeroCopy if profits => usual | Features::AUTO_BUF_REG,
         CopyMode::ZeroCopy | CopyMode::UserCopy => usual,

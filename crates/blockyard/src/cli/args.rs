@@ -95,7 +95,8 @@ pub(crate) struct CreateArgs {
     /// The device's name: 1 to 63 of A-Z a-z 0-9 . _ - and a letter or digit first
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) name: String,
-    /// What backs it: raw:PATH is a file or block device, null:SIZE reads zeros and drops writes
+    /// What backs it: raw:PATH is a file or block device, overlaybd:PATH the configuration of a layered image; null:SIZE reads zeros
+    /// and drops writes
     pub(crate) spec: String,
     /// Size of the device, such as 8G or 512MiB [default: as large as what backs it]. A smaller file is extended, and stays
     /// so; a larger one is refused

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::guest::{Daemon, DirectIo, KernelExpects, Setup, binary, on_a_kernel, sh, succeeds};
 
 /// Images that the reference implementation wrote, with the right answers.
-fn fixtures() -> PathBuf {
+pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../overlaybd/tests/fixtures")
 }
 
@@ -26,12 +26,12 @@ const OTHER_TESTS: [&str; 5] = [
     "i_warp + L3 on top",
 ];
 
-fn sha256(path: &Path) -> String {
+pub(crate) fn sha256(path: &Path) -> String {
     let printed = succeeds(&["sha256sum", path.to_str().unwrap()]);
     printed.split(' ').next().unwrap().to_owned()
 }
 
-fn write_config(path: &Path, config: &Value) -> String {
+pub(crate) fn write_config(path: &Path, config: &Value) -> String {
     std::fs::write(path, config.to_string()).unwrap();
     format!("overlaybd:{}", path.display())
 }
@@ -199,7 +199,7 @@ fn stack(daemon: &Daemon) -> Vec<PathBuf> {
     vec![first]
 }
 
-fn create_upper(daemon: &Daemon, name: &str, mode: &str, lowers: &[PathBuf]) -> String {
+pub(crate) fn create_upper(daemon: &Daemon, name: &str, mode: &str, lowers: &[PathBuf]) -> String {
     let data = daemon.path(&format!("{name}.data"));
     let index = daemon.path(&format!("{name}.index"));
     let program = binary();
@@ -323,6 +323,7 @@ fn kills() -> u64 {
 fn what_was_flushed_survives_a_killed_daemon() {
     on_a_kernel(|| {
         let _expected = KernelExpects::lines_with("I/O error");
+        let mut writes = Vec::new();
         for mode in ["log", "hybrid", "sparse"] {
             let mut daemon = Daemon::start();
             let spec = create_upper(&daemon, "upper", mode, &[]);
@@ -360,14 +361,15 @@ fn what_was_flushed_survives_a_killed_daemon() {
                 succeeds(&[&words[..], &output].concat());
                 progress.check(&std::fs::read(&exported).unwrap());
             }
-            println!(
-                "figures: {mode}: {} kills, {} writes",
-                kills(),
-                progress.next
-            );
+            writes.push(format!("{} to a {mode} upper", progress.next));
             let ended = daemon.terminate();
             assert_eq!(ended.code, Some(0), "{}", ended.log);
         }
+        println!(
+            "figures: {} rounds of a kill in mid-write for each kind of upper; writes: {}",
+            kills(),
+            writes.join(", ")
+        );
     });
 }
 

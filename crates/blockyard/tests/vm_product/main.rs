@@ -22,6 +22,8 @@ mod guest;
 mod hang;
 mod hostile;
 mod images;
+mod images_refused;
+mod images_shared;
 mod io;
 mod readme;
 mod refused;

@@ -26,6 +26,6 @@ mod target;
 mod workspace;
 
 pub use library::Library;
-pub use open::{ServeOptions, ServedImage};
+pub use open::{Content, ServeOptions, ServedImage};
 pub use target::ImageTarget;
 pub use workspace::Workspace;

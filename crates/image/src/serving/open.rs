@@ -13,6 +13,7 @@ use super::log::LogState;
 use super::sparse::SparseState;
 use super::target::{ImageTarget, UpperState};
 use super::workspace::Workspace;
+use crate::blob::Form;
 use crate::config::ImageConfig;
 use crate::error::Error;
 use crate::file::LayerFile;
@@ -30,6 +31,15 @@ pub struct ServeOptions {
     pub access: Access,
     /// About layers on other parents than they name.
     pub parents: ParentCheck,
+}
+
+/// What is in a file of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// What the disk holds, so that reads may take it straight from the file.
+    AsItIs,
+    /// Compressed blocks, or records.
+    Other,
 }
 
 /// An open image.
@@ -119,17 +129,21 @@ impl ServedImage {
     }
 
     /// Shows every file, in the order of their numbers. Before the instance that writes is taken.
-    pub fn each_file(&self, mut look: impl FnMut(&LayerFile)) {
+    pub fn each_file(&self, mut look: impl FnMut(&LayerFile, Content)) {
         for blob in self.lowers.blobs() {
-            look(blob.file());
+            let content = match blob.form() {
+                Form::Plain => Content::AsItIs,
+                Form::Compressed(_) => Content::Other,
+            };
+            look(blob.file(), content);
         }
         match &*self.upper.lock().unwrap_or_else(PoisonError::into_inner) {
             None => {}
             Some(Upper::Log { data, index, .. }) => {
-                look(data);
-                look(index);
+                look(data, Content::AsItIs);
+                look(index, Content::Other);
             }
-            Some(Upper::Sparse { file, .. }) => look(file),
+            Some(Upper::Sparse { file, .. }) => look(file, Content::AsItIs),
         }
     }
 

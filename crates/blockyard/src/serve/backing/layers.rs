@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use block::{Access, Geometry, Target};
-use image::serving::{Library, ServeOptions, ServedImage, Workspace};
+use image::serving::{Content, Library, ServeOptions, ServedImage, Workspace};
 use image::{Error, ImageConfig, LayerFile, ParentCheck};
 use reactor::{NowMode, NowModes, RingFile};
 
@@ -15,6 +15,7 @@ pub(crate) struct ImageFiles {
     image: ServedImage,
     /// How each file can be read at once, in their order.
     modes: Vec<NowModes>,
+    is_read_at_once: bool,
     result_file: Option<PathBuf>,
 }
 
@@ -44,11 +45,16 @@ impl ImageFiles {
                 "the end of the upper's log was of a flush that never ended, and is cut off"
             );
         }
-        let mut modes = Vec::new();
-        image.each_file(|file| modes.push(NowModes::probe(file)));
+        let (mut modes, mut is_read_at_once) = (Vec::new(), false);
+        image.each_file(|file, content| {
+            let probed = NowModes::probe(file);
+            is_read_at_once |= content == Content::AsItIs && probed.read() != NowMode::Never;
+            modes.push(probed);
+        });
         Ok(Self {
             image,
             modes,
+            is_read_at_once,
             result_file: config.result_file.clone(),
         })
     }
@@ -70,10 +76,8 @@ impl ImageFiles {
     }
 
     /// Whether reads of some file can go at once into the request.
-    pub(super) fn is_read_at_once(&self) -> bool {
-        self.modes
-            .iter()
-            .any(|modes| modes.read() != NowMode::Never)
+    pub(super) const fn is_read_at_once(&self) -> bool {
+        self.is_read_at_once
     }
 
     /// An instance of the target, with its files.
