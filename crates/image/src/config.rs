@@ -208,6 +208,19 @@ impl ImageConfig {
         })
     }
 
+    /// Every file that the image is made of: the configuration, the layers with their targets, the upper.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let lowers = self.lowers.iter();
+        let lowers = lowers.flat_map(|lower| [Some(&lower.file), lower.target.as_ref()]);
+        let upper = match &self.upper {
+            None => [None, None],
+            Some(UpperConfig::Sparse { data }) => [Some(data), None],
+            Some(UpperConfig::Log { data, index }) => [Some(data), Some(index)],
+        };
+        let all = [Some(&self.path)].into_iter().chain(lowers).chain(upper);
+        all.flatten().map(PathBuf::as_path)
+    }
+
     /// Keys that are ignored because nobody knows them, as `lowers[2].key`.
     #[must_use]
     pub fn unknown_keys(&self) -> &[String] {
@@ -344,6 +357,18 @@ mod tests {
         };
         assert_eq!(config.upper, Some(upper));
         assert_eq!(config.result_file, Some("/images/a/result".into()));
+        let files: Vec<_> = config.files().map(|file| file.to_str().unwrap()).collect();
+        assert_eq!(
+            files,
+            [
+                "/images/a/config.json",
+                "/images/a/l0",
+                "/x/l1",
+                "/images/a/t",
+                "/images/a/u.data",
+                "/images/a/u.index",
+            ]
+        );
         assert_eq!(config.unknown_keys(), ["color", "lowers[0].shape"]);
     }
 

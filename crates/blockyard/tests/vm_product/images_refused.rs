@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::guest::{Daemon, binary, on_a_kernel, sh, succeeds};
+use crate::guest::{Daemon, Setup, binary, on_a_kernel, sh, succeeds};
 use crate::images::{create_upper, fixtures, write_config};
 use crate::refused::{leaves_nothing, refuse_each};
 
@@ -61,7 +61,12 @@ fn refusals(folder: &Path) -> Vec<Refusal<'static>> {
             2,
             &["upper_wrong_parent.data", "parent"],
         ),
-        ("empty", of(json!([])), 2, &["empty", "no lowers"]),
+        (
+            "empty",
+            of(json!([])),
+            2,
+            &["empty", "neither lowers nor an upper"],
+        ),
         (
             "folder",
             of(json!([{"file": folder}])),
@@ -178,11 +183,12 @@ fn an_upper_has_one_owner() {
         });
         // The lock of a process that was killed is nobody's.
         let scratch = other.crash();
-        let daemon = Daemon::start();
+        // The next daemon ends what the kernel keeps of the last one.
+        let daemon = Setup::default().start_in(scratch);
         daemon.create("theirs", &theirs);
         daemon.ok(&["remove", "theirs"]);
-        daemon.stop();
-        drop(scratch);
+        let ended = daemon.terminate();
+        assert_eq!(ended.code, Some(0), "{}", ended.log);
     });
 }
 

@@ -1,13 +1,16 @@
 //! The image behind `overlaybd:`.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::Arc;
 
 use block::{Access, Geometry, Target};
 use image::serving::{Content, Library, ServeOptions, ServedImage, Workspace};
 use image::{Error, ImageConfig, LayerFile, ParentCheck};
 use reactor::{NowMode, NowModes, RingFile};
+use rustix::fs::OFlags;
 
 /// An open image. Holds the lock of its upper.
 #[derive(Debug)]
@@ -16,7 +19,7 @@ pub(crate) struct ImageFiles {
     /// How each file can be read at once, in their order.
     modes: Vec<NowModes>,
     is_read_at_once: bool,
-    result_file: Option<PathBuf>,
+    config: ImageConfig,
 }
 
 impl ImageFiles {
@@ -27,8 +30,8 @@ impl ImageFiles {
             tracing::debug!(image = %path.display(), key, "a key of the image's configuration is unknown and ignored");
         }
         let opened = Self::open_config(&config, access, library);
-        if let (Err(error), Some(file)) = (&opened, &config.result_file) {
-            report(file, &format!("failed: {}", text(error)));
+        if let Err(error) = &opened {
+            report(&config, &format!("failed: {}", text(error)));
         }
         opened
     }
@@ -55,15 +58,13 @@ impl ImageFiles {
             image,
             modes,
             is_read_at_once,
-            result_file: config.result_file.clone(),
+            config: config.clone(),
         })
     }
 
     /// Tells who waits for it that the device is there.
     pub(super) fn report_live(&self) {
-        if let Some(file) = &self.result_file {
-            report(file, "success");
-        }
+        report(&self.config, "success");
     }
 
     pub(super) const fn geometry(&self) -> Geometry {
@@ -112,10 +113,75 @@ pub(super) fn text(error: &Error) -> String {
 
 /// Writes the result file that the configuration of overlaybd names. Who reads it takes its first bytes; nothing else depends
 /// on it.
-fn report(file: &Path, result: &str) {
-    let written =
-        std::fs::File::create(file).and_then(|mut file| file.write_all(result.as_bytes()));
-    if let Err(error) = written {
-        tracing::warn!(file = %file.display(), err = %error, "the result file of an image cannot be written");
+fn report(config: &ImageConfig, result: &str) {
+    let Some(path) = &config.result_file else {
+        return;
+    };
+    if let Err(error) = write_result(path, config, result) {
+        tracing::warn!(file = %path.display(), err = %error, "the result file of an image cannot be written");
+    }
+}
+
+fn write_result(path: &Path, config: &ImageConfig, result: &str) -> io::Result<()> {
+    // A pipe that nobody reads must not make the daemon wait, and nothing is cut off before it is known what it is.
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let is_it = |part: &Path| {
+        std::fs::metadata(part)
+            .is_ok_and(|part| (part.dev(), part.ino()) == (found.dev(), found.ino()))
+    };
+    if let Some(part) = config.files().find(|part| is_it(part)) {
+        let text = format!("it is a file of the image itself ({})", part.display());
+        return Err(io::Error::other(text));
+    }
+    file.set_len(0)?;
+    file.write_all(result.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A configuration whose result file is a layer lost that layer.
+    #[test]
+    fn a_result_file_is_no_file_of_the_image_and_no_pipe() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        for name in ["image.json", "base", "result"] {
+            std::fs::write(path(name), "old content, longer than the new one").unwrap();
+        }
+        let report_to = |name: &str| {
+            let text = format!(r#"{{"lowers": [{{"file": "base"}}], "resultFile": "{name}"}}"#);
+            let config = ImageConfig::parse(&path("image.json"), text.as_bytes()).unwrap();
+            let file = config.result_file.clone().unwrap();
+            write_result(&file, &config, "success").map_err(|error| error.to_string())
+        };
+        std::os::unix::fs::symlink(path("base"), path("link")).unwrap();
+        for name in ["base", "link", "image.json"] {
+            let refusal = report_to(name).unwrap_err();
+            assert!(refusal.contains("of the image itself"), "{refusal}");
+            assert!(std::fs::read(path(name)).unwrap().starts_with(b"old"));
+        }
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            path("pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        assert!(report_to("pipe").is_err());
+        for name in ["result", "new"] {
+            assert_eq!(report_to(name), Ok(()));
+            assert_eq!(std::fs::read(path(name)).unwrap(), b"success");
+        }
     }
 }
