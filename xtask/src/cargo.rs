@@ -140,6 +140,11 @@ pub(crate) fn build_binary(package: &str, profile: &str) -> Result<PathBuf> {
     build_program(package, ["--bin", package], profile)
 }
 
+/// Builds one integration test and returns where it is.
+pub(crate) fn build_test(package: &str, name: &str, profile: &str) -> Result<PathBuf> {
+    build_program(package, ["--test", name], profile)
+}
+
 /// Builds one example and returns where it is.
 pub(crate) fn build_example(package: &str, name: &str, profile: &str) -> Result<PathBuf> {
     build_program(package, ["--example", name], profile)

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::bench::{data_path, lifecycle};
 use crate::console::say;
-use crate::prove::{fuzz, rounds, simulation};
+use crate::prove::{crashes, fuzz, rounds, simulation};
 
 /// A named study.
 pub(crate) struct Study {
@@ -31,6 +31,11 @@ pub(crate) const BENCHMARKS: &[Study] = &[
 ];
 /// Every proof.
 pub(crate) const PROOFS: &[Study] = &[
+    Study {
+        name: "crashes",
+        question: "does an upper keep what it promised, whatever a power cut or a failing file system leaves of its files?",
+        run: crashes::run,
+    },
     Study {
         name: "fuzz",
         question: "does any input make a decoder panic, hang, or take more memory than it may?",

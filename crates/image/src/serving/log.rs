@@ -10,7 +10,8 @@
 //! place in the index file from the start: flushes may overlap, for they write the same bytes to the same places.
 //! Nothing waits for another request: writes append side by side, each to the place it was given when it began.
 //!
-//! After a failed sync nobody knows what is durable (the kernel may have dropped the pages), so the upper takes no more writes.
+//! After a failed sync nobody knows what is durable (the kernel may have dropped the pages), so the upper takes no more writes. A
+//! write of records that fails, for want of space, is made again by the next flush.
 //!
 //! Dead space, sectors that were overwritten or discarded, is given back when the records that say so are durable
 //! and every read that could still look there has ended, in pieces of [`PUNCH_BYTES_MIN`].
@@ -54,6 +55,8 @@ pub(super) struct LogState {
     index: MutableIndex,
     /// Where the next sectors go.
     data_end: Sectors,
+    /// As far as the data file is for sure, whatever becomes of the writes under way.
+    written_end: Sectors,
     records: Records,
     dead: DeadSpace,
     runs: Slab<Run>,
@@ -104,6 +107,7 @@ impl LogState {
             data,
             mode: upper.mode,
             data_end: upper.data_end(),
+            written_end: upper.data_end(),
             records: Records {
                 base: ByteOffset(upper.index_len.0),
                 first: 0,
@@ -187,10 +191,12 @@ impl LogState {
         };
         let verdict = match run.stage {
             Stage::Data => self.end_data(request, status, &mut run, plan),
-            Stage::SyncData | Stage::Records | Stage::SyncIndex if !status.is_ok() => {
+            Stage::SyncData | Stage::SyncIndex if !status.is_ok() => {
                 self.is_broken = true;
                 Verdict::Complete(status)
             }
+            // They are still in memory, and the next flush writes them.
+            Stage::Records if !status.is_ok() => Verdict::Complete(status),
             Stage::SyncData => self.plan_records(&mut run, plan),
             Stage::Records => {
                 run.stage = Stage::SyncIndex;
@@ -353,6 +359,7 @@ impl LogState {
             return Verdict::Complete(status);
         }
         for segment in run.appended.into_iter().flatten() {
+            self.written_end = self.written_end.max(segment.moffset_end());
             self.insert(segment);
         }
         if run.covered < request.extent.len.0 {
@@ -388,6 +395,9 @@ impl LogState {
     }
 
     /// Lets an extent read as zeros, unless it does.
+    ///
+    /// A record of zeros names a place in the data file too, and is unsound if that lies behind the file's end. Behind a write that is
+    /// under way it would be, should the power fail now.
     fn discard(&mut self, below: &Below, extent: Extent) -> Result<(), Status> {
         let size = Sectors(u64::MAX);
         let stack = below.lowers().stack();
@@ -400,7 +410,7 @@ impl LogState {
         if self.records.is_full(self.runs.len()) {
             return Err(Status::NoSpace);
         }
-        for segment in Appended::discarded(extent, self.data_end) {
+        for segment in Appended::discarded(extent, self.written_end) {
             self.insert(segment.map_err(|_| Status::NoSpace)?);
         }
         Ok(())
