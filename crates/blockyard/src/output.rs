@@ -33,8 +33,12 @@ pub(crate) fn print(text: &str) -> Result<(), Problem> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(error) => {
             let detail = format!("the result cannot be written to standard output: {error}");
+            let code = match error.kind() {
+                ErrorKind::StorageFull => Code::NoSpace,
+                _ => Code::IoFailed,
+            };
             Err(Problem::new(
-                Code::IoFailed,
+                code,
                 detail,
                 "see where standard output leads",
             ))

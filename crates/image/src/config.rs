@@ -85,9 +85,8 @@ pub enum UpperConfig {
     },
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default, expecting = "an object with lowers")]
 struct Raw {
     repo_blob_url: String,
     lowers: Vec<RawLower>,
@@ -101,7 +100,11 @@ struct Raw {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(
+    rename_all = "camelCase",
+    default,
+    expecting = "a lower, which is an object with file or dir"
+)]
 struct RawLower {
     file: String,
     dir: String,
@@ -117,7 +120,11 @@ struct RawLower {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(
+    rename_all = "camelCase",
+    default,
+    expecting = "an upper, which is an object with data"
+)]
 struct RawUpper {
     mode: Option<Mode>,
     index: String,

@@ -27,6 +27,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The place for a result is taken.
     Exists,
+    /// A size that a disk or file cannot have.
+    Size,
     /// A file system is full.
     NoSpace,
     /// A system call failed.
@@ -54,7 +56,7 @@ pub enum Error {
         access: &'static str,
     },
     /// See [`ErrorKind::InUse`].
-    #[error("{path} is in use by another device or process; an upper has one owner (see `lslocks`)", path = path.display())]
+    #[error("{path} is in use by another device or process; an upper has one owner, and nobody reads a layer that is being written (see `lslocks`)", path = path.display())]
     InUse {
         /// The file.
         path: PathBuf,
@@ -66,6 +68,20 @@ pub enum Error {
         path: PathBuf,
         /// What it is.
         what: &'static str,
+    },
+    /// See [`ErrorKind::WrongType`]: an upper that is a layer now.
+    #[error("{path} was sealed and is a layer now; list it as the last of the lowers, and make a new upper with `blockyard image create`", path = path.display())]
+    Sealed {
+        /// The data file.
+        path: PathBuf,
+    },
+    /// See [`ErrorKind::Size`].
+    #[error("{path}: {detail}", path = path.display())]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with the size, and what to do.
+        detail: String,
     },
     /// See [`ErrorKind::Config`].
     #[error("the image configuration {path}: {detail}", path = path.display())]
@@ -141,7 +157,8 @@ impl Error {
             Self::Missing { .. } => ErrorKind::Missing,
             Self::Permission { .. } => ErrorKind::Permission,
             Self::InUse { .. } => ErrorKind::InUse,
-            Self::WrongType { .. } => ErrorKind::WrongType,
+            Self::WrongType { .. } | Self::Sealed { .. } => ErrorKind::WrongType,
+            Self::Size { .. } => ErrorKind::Size,
             Self::Config { .. } => ErrorKind::Config,
             Self::Format { .. } | Self::Block { .. } => ErrorKind::Format,
             Self::Parent { .. } => ErrorKind::Parent,

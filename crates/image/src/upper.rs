@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use block::ByteOffset;
+use block::{ByteLen, ByteOffset};
 use overlaybd::lsmt::{
-    HEADER_BYTES, Header, LogFiles, LogLayout, LogUpper, MutableIndex, SparseLayout,
+    HEADER_BYTES, HEADER_SECTORS, Header, LogFiles, LogLayout, LogUpper, MutableIndex, SparseLayout,
 };
 use overlaybd::{ErrorKind, FileRange};
 use rustix::fs::SeekFrom;
@@ -80,6 +80,9 @@ impl Upper {
                 }
                 let index = open(index)?;
                 let log = read_log(&data, &index, lost)?;
+                let ends = log.index.segments().map(|segment| segment.moffset_end());
+                let end = ends.max().unwrap_or(HEADER_SECTORS);
+                check_unsealed(&data, &log.header, end.len_bytes())?;
                 Ok(Self::Log { data, index, log })
             }
             UpperConfig::Sparse { data } => open_sparse(open(data)?),
@@ -112,6 +115,25 @@ impl Upper {
             Self::Sparse { file, .. } => file,
         }
     }
+}
+
+/// Refuses the data file of an upper that was sealed in place: writing to it would take its trailer from the layer. A trailer
+/// lies behind everything that the upper holds, so that no content of a disk is taken for one.
+fn check_unsealed(data: &LayerFile, header: &Header, held: ByteLen) -> Result<(), Error> {
+    let block = HEADER_BYTES as u64;
+    let Some(at) = data.len().0.checked_sub(block).filter(|at| *at >= held.0) else {
+        return Ok(());
+    };
+    let mut last = [0; HEADER_BYTES];
+    data.read_exact_at(at, &mut last)?;
+    let is_sealed = Header::parse(&last, "trailer", ByteOffset(at)).is_ok_and(|trailer| {
+        trailer.flags == header.flags.sealed_in_place() && trailer.uuid == header.uuid
+    });
+    if is_sealed {
+        let path = data.path().to_owned();
+        return Err(Error::Sealed { path });
+    }
+    Ok(())
 }
 
 fn first_block(file: &LayerFile) -> Result<Vec<u8>, Error> {
@@ -161,6 +183,11 @@ fn open_sparse(file: LayerFile) -> Result<Upper, Error> {
     let layout = SparseLayout::parse(&first_block(&file)?, file.len()).map_err(format)?;
     let index = layout.index(extents(&file)?).map_err(format)?;
     let header = layout.header().clone();
+    check_unsealed(
+        &file,
+        &header,
+        SparseLayout::file_len_for(header.virtual_size),
+    )?;
     Ok(Upper::Sparse {
         file,
         header,

@@ -5,6 +5,7 @@
     reason = "a test's fixtures are small and as they are; a panic is its failure"
 )]
 
+use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ const PLAIN: Packing = Packing {
     compression: Compression::Plain,
     wrapping: Wrapping::Bare,
     overwrite: Overwrite::Refuse,
+    threads: NonZeroUsize::MIN,
 };
 const B_STACK4: [&str; 4] = [
     "b_stack4/L0.lsmt",
@@ -207,7 +209,12 @@ fn compressed_files_are_the_references_byte_for_byte_and_come_back() {
                     let back = scratch.path().join(format!("{seen}.lsmt"));
                     offline::decompress(&blob(&path), &back, Overwrite::Refuse, &mut ()).unwrap();
                     assert!(std::fs::read(&back).unwrap() == read("b_stack4/merged_cpp.lsmt"));
-                    let verdict = offline::check(&blob(&path), LayerKind::Own, &mut ()).unwrap();
+                    let verdict = offline::check(
+                        &blob(&path),
+                        offline::Content::Layer(LayerKind::Own),
+                        &mut (),
+                    )
+                    .unwrap();
                     assert_eq!((verdict.count, verdict.is_covered), (0, crc == 1), "{name}");
                 }
             }
@@ -235,6 +242,7 @@ fn a_wrapped_and_compressed_layer_is_read_as_what_is_in_it() {
             compression: Compression::ZFile(options),
             wrapping: Wrapping::Tar,
             overwrite: Overwrite::Refuse,
+            threads: NonZeroUsize::MIN,
         },
         layer: NewLayer {
             virtual_size: view.size(),
@@ -256,9 +264,10 @@ fn a_wrapped_and_compressed_layer_is_read_as_what_is_in_it() {
         hash(&image(std::slice::from_ref(&path), None)),
         want["sha256"].as_str().unwrap()
     );
-    let facts = offline::describe_blob(&blob(&path), LayerKind::Own).unwrap();
+    let facts =
+        offline::describe_blob(&blob(&path), offline::Content::Layer(LayerKind::Own)).unwrap();
     assert_eq!(
-        (facts.payload_offset, facts.layer.virtual_bytes),
+        (facts.payload_offset, facts.layer.unwrap().virtual_bytes),
         (1536, 4 << 20)
     );
 }
@@ -388,10 +397,65 @@ fn damage_is_found_where_it_is() {
         ("h_corrupt/zfile_block_crc_field.zfile", "block checksum"),
         ("h_corrupt/lsmt_idx_overlap.lsmt", "index record"),
     ] {
-        let verdict = offline::check(&blob(&fixture(name)), LayerKind::Own, &mut ()).unwrap();
+        let verdict = offline::check(
+            &blob(&fixture(name)),
+            offline::Content::Layer(LayerKind::Own),
+            &mut (),
+        )
+        .unwrap();
         assert!(verdict.count > 0, "{name}");
         let found = &verdict.findings[0];
         assert!(found.path.ends_with(name), "{found:?}");
         assert!(found.what.contains(part), "{found:?}");
+    }
+}
+
+/// Batches of blocks go to threads and come back in order; the last one is short.
+#[test]
+fn the_bytes_do_not_depend_on_the_number_of_threads() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut random = fastrand::Rng::with_seed(5);
+    let raw = scratch.path().join("raw");
+    for len in [0, 1, 4096, (1 << 20) - 1, 1 << 20, (7 << 20) + 513] {
+        let mut content = vec![0; len];
+        for part in content.chunks_mut(3000) {
+            // Some compress well and some not at all.
+            let noise = random.bool();
+            part.fill_with(|| if noise { random.u8(..) } else { 7 });
+        }
+        std::fs::write(&raw, content).unwrap();
+        for (algorithm, block_bytes) in [(Algorithm::Lz4, 4096), (Algorithm::Zstd, 65536)] {
+            let made = |threads: usize| {
+                let packing = Packing {
+                    compression: Compression::ZFile(Options {
+                        blocks: BlockFormat {
+                            algorithm,
+                            block_size: BlockSize::try_new(block_bytes).unwrap(),
+                            checksums: BlockChecksums::Crc32c,
+                        },
+                        completion: Completion::HeaderOverwritten,
+                    }),
+                    threads: NonZeroUsize::new(threads).unwrap(),
+                    overwrite: Overwrite::Replace,
+                    ..PLAIN
+                };
+                let file = LayerFile::open_sealed(&raw).unwrap();
+                let path = scratch.path().join("made");
+                offline::compress(&file, &path, packing, &mut ()).unwrap();
+                std::fs::read(path).unwrap()
+            };
+            let alone = made(1);
+            assert!(
+                [2, 5].iter().all(|threads| made(*threads) == alone),
+                "{len}"
+            );
+            let back = scratch.path().join("back");
+            let blob = blob(&scratch.path().join("made"));
+            offline::decompress(&blob, &back, Overwrite::Replace, &mut ()).unwrap();
+            assert!(
+                std::fs::read(&back).unwrap() == std::fs::read(&raw).unwrap(),
+                "{len}"
+            );
+        }
     }
 }

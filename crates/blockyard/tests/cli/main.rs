@@ -10,6 +10,7 @@
 mod commands;
 mod harness;
 mod images;
+mod images_wrong;
 #[path = "../../../api/tests/server/memory.rs"]
 mod memory;
 mod wrong;

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use block::ByteOffset;
+use overlaybd::sniff::{self, SNIFF_BYTES};
 use overlaybd::zfile::{BlockChecksums, ZFile};
 
 use super::Progress;
@@ -35,6 +36,17 @@ pub struct Verdict {
     pub count: u64,
     /// Whether a checksum covers every byte of data.
     pub is_covered: bool,
+    /// Whether the content is a layer. A ZFile may hold anything.
+    pub is_layer: bool,
+}
+
+/// What the content of a file must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A layer of this kind.
+    Layer(LayerKind),
+    /// A layer, or in a ZFile anything else.
+    Any,
 }
 
 impl Verdict {
@@ -55,12 +67,15 @@ impl Verdict {
     }
 }
 
-/// Checks the blob of a layer.
+/// Checks a blob.
 ///
 /// # Errors
 /// When the file cannot be read. Damage is no error but a finding.
-pub fn check(blob: &Blob, kind: LayerKind, progress: &mut dyn Progress) -> Result<Verdict, Error> {
-    let mut verdict = Verdict::default();
+pub fn check(blob: &Blob, content: Content, progress: &mut dyn Progress) -> Result<Verdict, Error> {
+    let mut verdict = Verdict {
+        is_layer: true,
+        ..Verdict::default()
+    };
     match blob.form() {
         Form::Plain => progress.begin(0),
         Form::Compressed(zfile) => {
@@ -68,6 +83,14 @@ pub fn check(blob: &Blob, kind: LayerKind, progress: &mut dyn Progress) -> Resul
             check_blocks(blob, zfile, &mut verdict, progress)?;
         }
     }
+    let kind = match content {
+        Content::Layer(kind) => kind,
+        Content::Any if is_other(blob)? => {
+            verdict.is_layer = false;
+            return Ok(verdict);
+        }
+        Content::Any => LayerKind::Own,
+    };
     match read_layer(blob, kind) {
         Ok(_) => {}
         // What is in a damaged block was told already.
@@ -76,6 +99,23 @@ pub fn check(blob: &Blob, kind: LayerKind, progress: &mut dyn Progress) -> Resul
         Err(error) => return Err(error),
     }
     Ok(verdict)
+}
+
+/// Whether a ZFile holds something else than a layer. If its first block is damaged nobody knows, and it is taken for a layer.
+pub(super) fn is_other(blob: &Blob) -> Result<bool, Error> {
+    if matches!(blob.form(), Form::Plain) {
+        return Ok(false);
+    }
+    let len = blob.len().0.min(SNIFF_BYTES as u64);
+    let mut first = vec![0; usize::try_from(len).unwrap_or(SNIFF_BYTES)];
+    match blob.reader()?.read_exact_at(ByteOffset(0), &mut first) {
+        Ok(()) => Ok(!matches!(
+            sniff::Verdict::of(&first),
+            sniff::Verdict::Lsmt(_)
+        )),
+        Err(Error::Block { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn check_blocks(

@@ -10,6 +10,8 @@ use crate::error::Error;
 use crate::lowers::read_layer;
 use crate::upper::Upper;
 
+use super::check::{Content, is_other};
+
 /// A file of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlobFacts {
@@ -23,8 +25,8 @@ pub struct BlobFacts {
     pub payload_bytes: u64,
     /// How the content lies in it.
     pub form: FormFacts,
-    /// The layer in it.
-    pub layer: LayerFacts,
+    /// The layer in it; none in a ZFile of something else.
+    pub layer: Option<LayerFacts>,
 }
 
 /// How content lies in a payload.
@@ -80,12 +82,16 @@ pub struct UpperFacts {
     pub layer: LayerFacts,
 }
 
-/// Describes a layer.
+/// Describes a file.
 ///
 /// # Errors
-/// When it cannot be read, or is no sound layer.
-pub fn describe_blob(blob: &Blob, kind: LayerKind) -> Result<BlobFacts, Error> {
-    let layer = read_layer(blob, kind)?;
+/// When it cannot be read, or is no sound layer and must be one.
+pub fn describe_blob(blob: &Blob, content: Content) -> Result<BlobFacts, Error> {
+    let kind = match content {
+        Content::Layer(kind) => Some(kind),
+        Content::Any => (!is_other(blob)?).then_some(LayerKind::Own),
+    };
+    let layer = kind.map(|kind| read_layer(blob, kind)).transpose()?;
     let payload = blob.payload();
     Ok(BlobFacts {
         path: blob.path().display().to_string(),
@@ -105,7 +111,7 @@ pub fn describe_blob(blob: &Blob, kind: LayerKind) -> Result<BlobFacts, Error> {
                 }
             }
         },
-        layer: facts(&layer.trailer, layer.index.segments()),
+        layer: layer.map(|layer| facts(&layer.trailer, layer.index.segments())),
     })
 }
 

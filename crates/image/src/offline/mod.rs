@@ -11,9 +11,10 @@ mod import;
 mod layer;
 mod new_file;
 mod sink;
+mod team;
 mod uppers;
 
-pub use check::{Finding, Verdict, check};
+pub use check::{Content, Finding, Verdict, check};
 pub use compress::{compress, decompress};
 pub use describe::{BlobFacts, FormFacts, LayerFacts, UpperFacts, describe_blob, describe_upper};
 pub use export::{export, hash, write};

@@ -3,10 +3,10 @@
 //! It is written without a name (O_TMPFILE), made durable, and named at the end; a process that dies before leaves nothing.
 //! Where a file system cannot do that, it has a temporary name in the same directory until then.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
@@ -18,7 +18,8 @@ use crate::error::Error;
 pub enum Overwrite {
     /// Leave it and fail.
     Refuse,
-    /// Put the new one in its place, in one step.
+    /// Put the new one in its place, in one step. It gets the mode and, if that is allowed, the owner of the old one; of a symbolic
+    /// link the file that it leads to is replaced.
     Replace,
 }
 
@@ -31,6 +32,8 @@ pub struct NewFile {
     /// The name that it has until the end, if it has one.
     temporary: Option<PathBuf>,
     position: u64,
+    /// Of the file that is replaced.
+    replaced: Option<Metadata>,
 }
 
 impl NewFile {
@@ -39,8 +42,9 @@ impl NewFile {
     /// # Errors
     /// [`Error::Exists`] if the name is taken and stays so; otherwise when the directory cannot be written to.
     pub fn begin(path: &Path, overwrite: Overwrite) -> Result<Self, Error> {
+        let found = path.metadata();
         // A new file takes the place of a file, never that of a device or a pipe.
-        let what = match path.metadata().map(|found| found.file_type()) {
+        let what = match found.as_ref().map(Metadata::file_type) {
             Ok(kind) if kind.is_dir() => Some("a directory"),
             Ok(kind) if !kind.is_file() => Some("no regular file"),
             Ok(_) | Err(_) => None,
@@ -52,6 +56,13 @@ impl NewFile {
         if overwrite == Overwrite::Refuse && path.symlink_metadata().is_ok() {
             return Err(exists(path));
         }
+        let replaced = found.ok();
+        let path = &match &replaced {
+            Some(_) => path
+                .canonicalize()
+                .map_err(|error| Error::io("realpath", path, error))?,
+            None => path.to_owned(),
+        };
         let directory = directory(path);
         let tmpfile = i32::try_from(OFlags::TMPFILE.bits()).unwrap_or(0);
         let mut options = File::options();
@@ -78,6 +89,7 @@ impl NewFile {
             overwrite,
             temporary,
             position: 0,
+            replaced,
         })
     }
 
@@ -132,6 +144,13 @@ impl NewFile {
     /// When a call fails, or somebody took the name meanwhile; then nothing has changed.
     pub fn finish(mut self) -> Result<(), Error> {
         let failed = |op, path: &Path, error: io::Error| Error::io(op, path, error);
+        if let Some(old) = &self.replaced {
+            // Only root gives files away.
+            let _ = std::os::unix::fs::fchown(&self.file, Some(old.uid()), Some(old.gid()));
+            self.file
+                .set_permissions(old.permissions())
+                .map_err(|error| failed("chmod", &self.path, error))?;
+        }
         self.file
             .sync_all()
             .map_err(|error| failed("fsync", &self.path, error))?;
@@ -254,6 +273,26 @@ mod tests {
             let begun = NewFile::begin(path, Overwrite::Replace);
             assert!(matches!(begun, Err(Error::WrongType { .. })), "{path:?}");
         }
+    }
+
+    /// The link was replaced, and the file behind it stayed as it was; the new file was open to everybody.
+    #[test]
+    fn a_new_file_takes_the_place_of_the_old_one_with_its_mode_behind_links_too() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let (path, link) = (
+            directory.path().join("layer"),
+            directory.path().join("link"),
+        );
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink("layer", &link).unwrap();
+        let mut new = NewFile::begin(&link, Overwrite::Replace).unwrap();
+        new.append(b"new").unwrap();
+        new.finish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
     }
 
     #[test]

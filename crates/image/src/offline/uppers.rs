@@ -82,12 +82,13 @@ pub fn create(new: &NewUpper) -> Result<(), Error> {
             if new.size.0 == 0 {
                 let detail = "a sparse upper needs a size of its own; pass --size".to_owned();
                 let path = data.clone();
-                return Err(Error::Unsupported { path, detail });
+                return Err(Error::Size { path, detail });
             }
             let mut file = NewFile::begin(data, Overwrite::Refuse)?;
             file.append(&header(Flags::SPARSE_DATA, 0).encode())?;
             let len = SparseLayout::file_len_for(new.size).0;
-            file.append_hole(len - HEADER_LEN.0)?;
+            file.append_hole(len - HEADER_LEN.0)
+                .map_err(|error| too_long(error, len))?;
             file.finish()
         }
     }
@@ -110,7 +111,7 @@ pub fn resize(upper: &Upper, size: Sectors) -> Result<(), Error> {
             size.len_bytes(),
             old.len_bytes()
         );
-        return Err(Error::Unsupported { path, detail });
+        return Err(Error::Size { path, detail });
     }
     match upper {
         Upper::Log { data, index, .. } => {
@@ -120,7 +121,9 @@ pub fn resize(upper: &Upper, size: Sectors) -> Result<(), Error> {
         Upper::Sparse { file, .. } => {
             let len = SparseLayout::file_len_for(size).0;
             let extended = file.file().set_len(len.max(file.len().0));
-            extended.map_err(|error| Error::io("ftruncate", file.path(), error))?;
+            extended
+                .map_err(|error| Error::io("ftruncate", file.path(), error))
+                .map_err(|error| too_long(error, len))?;
             sync(file)?;
             set_size(file, size)
         }
@@ -179,7 +182,20 @@ fn check_size(path: &Path, size: Sectors) -> Result<(), Error> {
         "{} is more than a disk can have; give at most {max}",
         size.len_bytes()
     );
-    Err(Error::Unsupported { path, detail })
+    Err(Error::Size { path, detail })
+}
+
+/// A sparse upper is as long as its disk.
+fn too_long(error: Error, len: u64) -> Error {
+    match error {
+        Error::Io { path, source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge => {
+            let detail = format!(
+                "its file system has no room for a file of {len} bytes, holes or not; use a log upper, or another file system"
+            );
+            Error::Size { path, detail }
+        }
+        error => error,
+    }
 }
 
 fn read_header(file: &LayerFile) -> Result<Header, Error> {

@@ -1,5 +1,6 @@
 //! Images that are made for the tests.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use block::{Access, Extent, Op, Request, Sectors, Status, Target as _};
@@ -105,6 +106,7 @@ fn commit(upper: &Upper, path: &Path, lower: Lower, size: Sectors) {
             compression,
             wrapping,
             overwrite: Overwrite::Refuse,
+            threads: NonZeroUsize::MIN,
         },
         layer: NewLayer {
             virtual_size: size,

@@ -64,6 +64,17 @@ pub struct BlockEncoder {
     context: EncodeContext,
 }
 
+/// Blocks that follow each other in a file, compressed by whichever thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EncodedBlocks {
+    /// Their stored bytes.
+    pub(super) stored: Vec<u8>,
+    /// The length of each.
+    pub(super) lens: Vec<u32>,
+    /// Their bytes before.
+    pub(super) raw_len: u64,
+}
+
 enum EncodeContext {
     Lz4,
     Zstd(zstd::bulk::Compressor<'static>),
@@ -128,6 +139,22 @@ impl BlockEncoder {
             }
         };
         Ok(Self { blocks, context })
+    }
+
+    /// Compresses `raw`, which begins where a block does, block by block; what was in `encoded` is forgotten.
+    ///
+    /// # Errors
+    ///
+    /// As [`BlockEncoder::encode`].
+    pub fn encode_all(&mut self, raw: &[u8], encoded: &mut EncodedBlocks) -> Result<(), Error> {
+        encoded.stored.clear();
+        encoded.lens.clear();
+        encoded.raw_len = raw.len() as u64;
+        for block in raw.chunks(self.blocks.block_size.bytes() as usize) {
+            let len = self.encode(block, &mut encoded.stored)?;
+            encoded.lens.push(len);
+        }
+        Ok(())
     }
 
     /// Appends the stored bytes of the block `raw` to `out` and returns how many they are.

@@ -19,7 +19,7 @@ mod options;
 mod table;
 mod writer;
 
-pub use block::{BlockDecoder, BlockEncoder, BlockError};
+pub use block::{BlockDecoder, BlockEncoder, BlockError, EncodedBlocks};
 pub(crate) use header::has_magic;
 pub use header::{BLOCKS_MAX, Flags, HEADER_BYTES, Header, HeaderBlock, Part};
 pub use layout::{Opener, Piece, TABLE_PIECE_BYTES, ZFile};

@@ -5,7 +5,7 @@
 
 use ::block::{ByteLen, ByteOffset};
 
-use super::block::BlockEncoder;
+use super::block::{BlockEncoder, EncodedBlocks};
 use super::checksum;
 use super::header::{BLOCKS_MAX, Flags, HEADER_BYTES, HEADER_LEN, HeaderBlock, Part};
 use super::options::{Completion, Options};
@@ -77,6 +77,36 @@ impl Writer {
             self.push_block(block, out)?;
         }
         self.pending.extend_from_slice(blocks.remainder());
+        Ok(())
+    }
+
+    /// Takes blocks that are compressed already and appends them to `out`. Only the last one of a file may be short.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TooLarge`] for more than [`BLOCKS_MAX`] blocks; [`ErrorKind::Corrupt`] behind a block that is short.
+    pub fn push_encoded(
+        &mut self,
+        encoded: &EncodedBlocks,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let block_len = u64::from(self.options.blocks.block_size.bytes());
+        let error = |kind, detail| Err(Error::new(kind, "ZFile", ByteOffset(self.offset), detail));
+        if !self.pending.is_empty() || !self.raw_len.is_multiple_of(block_len) {
+            let detail = "blocks behind one that is short".to_owned();
+            return error(ErrorKind::Corrupt, detail);
+        }
+        if self.blocks() + encoded.lens.len() as u64 > BLOCKS_MAX {
+            return error(
+                ErrorKind::TooLarge,
+                format!("more than {BLOCKS_MAX} blocks"),
+            );
+        }
+        out.extend_from_slice(&encoded.stored);
+        let lens = encoded.lens.iter().flat_map(|len| len.to_le_bytes());
+        self.table.extend(lens);
+        self.offset += encoded.stored.len() as u64;
+        self.raw_len += encoded.raw_len;
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The arguments of `blockyard image`.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use api::v1::ByteSize;
@@ -164,12 +165,15 @@ pub(crate) struct PackingArgs {
     /// Compress it [compress: lz4 unless given]
     #[arg(long, value_name = "ALGORITHM")]
     pub(crate) zfile: Option<AlgorithmArg>,
-    /// Bytes that are compressed together, a power of two
-    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
-    pub(crate) block_size: u32,
+    /// Bytes that are compressed together, a power of two [default: 4096]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) block_size: Option<u32>,
     /// No checksum of each block
     #[arg(long)]
     pub(crate) no_checksums: bool,
+    /// Threads that compress [default: one for each CPU]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) threads: Option<NonZeroUsize>,
     /// Wrap it in an archive, as registries want it
     #[arg(long)]
     pub(crate) tar: bool,

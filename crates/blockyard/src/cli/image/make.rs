@@ -1,5 +1,6 @@
 //! New layers, uppers and files.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use api::v1::{ByteSize, Problem};
@@ -13,8 +14,14 @@ use overlaybd::zfile::{Algorithm, BlockChecksums, BlockFormat, BlockSize, Comple
 
 use super::args::{AlgorithmArg, CreateArgs, LayerArgs, ModeArg, OpenArgs, PackingArgs, UpperArgs};
 use super::bar::Bar;
-use super::opening::{Source, config, open_blob, options};
+use super::opening::{Source, config, files_of, open_blob, options, spare_inputs, upper_files};
 use super::problem;
+
+/// Bytes that are compressed together unless told otherwise, as in overlaybd.
+const BLOCK_BYTES: u32 = 4096;
+
+/// Threads that compress, at most: each takes up to 2 MiB of content and as much of what came of it.
+const THREADS_MAX: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// The new file of a command, and how it is made.
 #[derive(Clone, Copy)]
@@ -40,6 +47,7 @@ pub(super) fn commit(
     output: Output<'_>,
     bar: &mut Bar,
 ) -> Result<(), Problem> {
+    spare_inputs(output.path, &upper_files(upper)?)?;
     let source = Source::find(upper, open)?;
     let target = target(output, &source.names())?;
     match &source {
@@ -62,7 +70,9 @@ pub(super) fn merge(
     output: Output<'_>,
     bar: &mut Bar,
 ) -> Result<(), Problem> {
-    let view = View::open(&config(image)?, options(open)).map_err(|error| problem::of(&error))?;
+    let config = config(image)?;
+    spare_inputs(output.path, &files_of(&config))?;
+    let view = View::open(&config, options(open)).map_err(|error| problem::of(&error))?;
     let names = NewLayer {
         virtual_size: match merged {
             Merged::Lowers => view.lowers().stack().size(),
@@ -85,6 +95,7 @@ pub(super) fn compress(
     bar: &mut Bar,
 ) -> Result<(), Problem> {
     let packing = packing_of(packing, Some(AlgorithmArg::Lz4))?;
+    spare_inputs(output, &[file.to_owned()])?;
     let file = LayerFile::open_sealed(file).map_err(|error| problem::of(&error))?;
     offline::compress(&file, output, packing, bar).map_err(|error| problem::of(&error))
 }
@@ -94,11 +105,13 @@ pub(super) fn decompress(
     (output, force): (&Path, bool),
     bar: &mut Bar,
 ) -> Result<(), Problem> {
+    spare_inputs(output, &[file.to_owned()])?;
     let blob = open_blob(file)?;
     offline::decompress(&blob, output, overwrite(force), bar).map_err(|error| problem::of(&error))
 }
 
 pub(super) fn import(raw: &Path, output: Output<'_>, bar: &mut Bar) -> Result<(), Problem> {
+    spare_inputs(output.path, &[raw.to_owned()])?;
     let raw = LayerFile::open_sealed(raw).map_err(|error| problem::of(&error))?;
     let target = target(output, &NewLayer::default())?;
     offline::import(&raw, &target, bar).map_err(|error| problem::of(&error))
@@ -124,9 +137,21 @@ pub(super) fn create(args: &CreateArgs) -> Result<(), Problem> {
             "name DATA and INDEX, or pass --mode sparse",
         )),
     };
+    if args.index.as_ref() == Some(&args.data) {
+        return Err(problem::usage(
+            format!("DATA and INDEX are both {}", args.data.display()),
+            "a log upper has two files; give them two names",
+        ));
+    }
     let files = match args.mode {
         ModeArg::Log => log(LogMode::Append)?,
         ModeArg::Hybrid => log(LogMode::Hybrid)?,
+        ModeArg::Sparse if args.index.is_some() => {
+            return Err(problem::usage(
+                "a sparse upper has no index file".to_owned(),
+                "leave INDEX out, or pass another --mode",
+            ));
+        }
         ModeArg::Sparse => UpperFiles::Sparse {
             data: args.data.clone(),
         },
@@ -188,13 +213,20 @@ fn packing_of(args: PackingArgs, otherwise: Option<AlgorithmArg>) -> Result<Pack
         AlgorithmArg::Lz4 => Algorithm::Lz4,
         AlgorithmArg::Zstd => Algorithm::Zstd,
     });
+    let block_size = args.block_size.unwrap_or(BLOCK_BYTES);
     let compression = match algorithm {
+        None if args.block_size.is_some() || args.no_checksums => {
+            return Err(problem::usage(
+                "--block-size and --no-checksums are about compressed blocks".to_owned(),
+                "pass --zfile too, or leave them out",
+            ));
+        }
         None => Compression::Plain,
         Some(algorithm) => Compression::ZFile(Options {
             blocks: BlockFormat {
                 algorithm,
-                block_size: BlockSize::try_new(args.block_size).ok_or_else(|| {
-                    let detail = format!("blocks of {} bytes", args.block_size);
+                block_size: BlockSize::try_new(block_size).ok_or_else(|| {
+                    let detail = format!("blocks of {block_size} bytes");
                     let (min, max) = (BlockSize::BYTES_MIN, BlockSize::BYTES_MAX);
                     problem::usage(detail, &format!("give a power of two from {min} to {max}"))
                 })?,
@@ -215,7 +247,14 @@ fn packing_of(args: PackingArgs, otherwise: Option<AlgorithmArg>) -> Result<Pack
             Wrapping::Bare
         },
         overwrite: overwrite(args.force),
+        threads: threads(args.threads),
     })
+}
+
+/// One for each CPU unless told otherwise. More than there are blocks to compress at once are of no use.
+fn threads(asked: Option<NonZeroUsize>) -> NonZeroUsize {
+    let cpus = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    asked.unwrap_or_else(cpus).min(THREADS_MAX)
 }
 
 pub(super) const fn overwrite(force: bool) -> Overwrite {

@@ -17,7 +17,7 @@ pub(crate) use args::ImageCommand;
 use args::OpenArgs;
 use bar::Bar;
 use make::{Merged, Output};
-use opening::{config, open_blob, options, own_upper};
+use opening::{config, files_of, open_blob, options, own_upper, spare_inputs};
 
 /// Runs a command to its end.
 pub(super) fn run(command: ImageCommand, format: Format) -> Result<(), Problem> {
@@ -99,7 +99,11 @@ enum ExportTo {
 }
 
 fn export(image: &str, open: OpenArgs, to: &ExportTo, bar: &mut Bar) -> Result<(), Problem> {
-    let view = View::open(&config(image)?, options(open)).map_err(|error| problem::of(&error))?;
+    let config = config(image)?;
+    if let ExportTo::File { path, .. } = to {
+        spare_inputs(path, &files_of(&config))?;
+    }
+    let view = View::open(&config, options(open)).map_err(|error| problem::of(&error))?;
     match to {
         ExportTo::File { path, force } => {
             offline::export(&view, path, make::overwrite(*force), bar)

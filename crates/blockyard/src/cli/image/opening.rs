@@ -1,5 +1,6 @@
 //! What the arguments of image commands name.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -106,10 +107,47 @@ pub(super) fn config(image: &str) -> Result<ImageConfig, Problem> {
 /// Whether a file is the configuration of an image: JSON, where layers begin with a magic.
 pub(super) fn is_config(path: &Path) -> bool {
     use std::io::Read;
+    // A pipe would keep whoever opens it waiting; what is wrong with one is said by who opens it in earnest.
+    if !path.metadata().is_ok_and(|found| found.is_file()) {
+        return false;
+    }
     let mut first = [0; 64];
     let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut first));
     let begins = first.iter().find(|byte| !byte.is_ascii_whitespace());
-    read.is_ok_and(|len| len > 0) && begins == Some(&b'{')
+    read.is_ok_and(|len| len > 0) && matches!(begins, Some(b'{' | b'['))
+}
+
+/// Every file that an image is made of.
+pub(super) fn files_of(config: &ImageConfig) -> Vec<PathBuf> {
+    config.files().map(Path::to_owned).collect()
+}
+
+/// Every file that a commit reads.
+pub(super) fn upper_files(args: &UpperArgs) -> Result<Vec<PathBuf>, Problem> {
+    let path = PathBuf::from(path_of(&args.upper));
+    if is_config(&path) {
+        return Ok(files_of(&config(&args.upper)?));
+    }
+    Ok([path].into_iter().chain(args.index.clone()).collect())
+}
+
+/// Refuses a new file that would take the place of one that it is made from, whatever the two are called.
+pub(super) fn spare_inputs(output: &Path, inputs: &[PathBuf]) -> Result<(), Problem> {
+    let identity = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino()));
+    let Ok(taken) = identity(output) else {
+        return Ok(());
+    };
+    let spared = inputs
+        .iter()
+        .find(|input| identity(input).is_ok_and(|input| input == taken));
+    spared.map_or(Ok(()), |input| {
+        let detail = format!(
+            "{} is {}, which it would be made from",
+            output.display(),
+            input.display()
+        );
+        Err(problem::usage(detail, "give the new file another name"))
+    })
 }
 
 pub(super) fn open_blob(path: &Path) -> Result<Blob, Problem> {

@@ -10,7 +10,8 @@ pub(super) fn of(error: &Error) -> Problem {
     let (code, advice) = match error.kind() {
         ErrorKind::Missing => (Code::SourceNotFound, "check the path"),
         ErrorKind::Permission => (Code::SourceDenied, "check its mode and owner"),
-        ErrorKind::InUse => (Code::SourceInUse, "an upper has one owner; see `lslocks`"),
+        ErrorKind::InUse => (Code::SourceInUse, "see `lslocks`"),
+        ErrorKind::Size => (Code::InvalidSize, "give another size"),
         ErrorKind::WrongType => (Code::SourceInvalid, "name a regular file"),
         ErrorKind::Config => (Code::SourceInvalid, "see docs/images.md for the keys"),
         ErrorKind::Format => (

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use api::v1::{Code, Problem};
-use image::offline::{self, BlobFacts, FormFacts, LayerFacts, UpperFacts, Verdict};
+use image::offline::{self, BlobFacts, Content, FormFacts, LayerFacts, UpperFacts, Verdict};
 use image::{Blob, ImageConfig, LayerKind, LostRecords, OpenOptions, ParentCheck, Upper, View};
 use serde::Serialize;
 
@@ -16,8 +16,8 @@ use crate::output::{self, Format};
 /// An image, or one layer.
 #[derive(Serialize)]
 struct Facts {
-    /// Size of the disk in bytes; of a single layer what it says.
-    disk_bytes: u64,
+    /// Size of the disk in bytes; of a single layer what it says. None of a file that is no layer.
+    disk_bytes: Option<u64>,
     /// The layers, bottom first.
     layers: Vec<BlobFacts>,
     upper: Option<UpperFacts>,
@@ -40,18 +40,19 @@ pub(super) fn info(file: &Path, format: Format) -> Result<(), Problem> {
         let mut layers = Vec::new();
         for lower in &config.lowers {
             let blob = open_blob(&lower.file)?;
-            layers.push(offline::describe_blob(&blob, lower.kind()).map_err(failed)?);
+            layers
+                .push(offline::describe_blob(&blob, Content::Layer(lower.kind())).map_err(failed)?);
         }
         Facts {
-            disk_bytes: view.size().len_bytes().0,
+            disk_bytes: Some(view.size().len_bytes().0),
             layers,
             upper: view.upper().map(offline::describe_upper),
             unknown_keys: config.unknown_keys().to_vec(),
         }
     } else {
-        let layer = offline::describe_blob(&open_blob(file)?, LayerKind::Own).map_err(failed)?;
+        let layer = offline::describe_blob(&open_blob(file)?, Content::Any).map_err(failed)?;
         Facts {
-            disk_bytes: layer.layer.virtual_bytes,
+            disk_bytes: layer.layer.as_ref().map(|layer| layer.virtual_bytes),
             layers: vec![layer],
             upper: None,
             unknown_keys: Vec::new(),
@@ -64,7 +65,10 @@ pub(super) fn info(file: &Path, format: Format) -> Result<(), Problem> {
 }
 
 fn text(facts: &Facts) -> String {
-    let mut text = format!("disk: {} bytes\n", facts.disk_bytes);
+    let mut text = match facts.disk_bytes {
+        Some(bytes) => format!("disk: {bytes} bytes\n"),
+        None => String::new(),
+    };
     for layer in &facts.layers {
         let form = match &layer.form {
             FormFacts::Plain => "not compressed".to_owned(),
@@ -85,10 +89,13 @@ fn text(facts: &Facts) -> String {
             ""
         };
         text += &format!(
-            "layer {}: {} bytes{wrapper}, {form}\n{}\n",
+            "file {}: {} bytes{wrapper}, {form}\n{}\n",
             layer.path,
             layer.file_bytes,
-            layer_text(&layer.layer)
+            match &layer.layer {
+                Some(layer) => layer_text(layer),
+                None => "  its content is no layer".to_owned(),
+            }
         );
     }
     if let Some(upper) = &facts.upper {
@@ -138,6 +145,8 @@ struct Checked {
     findings: Vec<String>,
     /// Files with data that no checksum covers.
     uncovered: Vec<String>,
+    /// ZFiles whose content is no layer.
+    no_layers: Vec<String>,
 }
 
 pub(super) fn verify(
@@ -151,6 +160,7 @@ pub(super) fn verify(
         count: 0,
         findings: Vec::new(),
         uncovered: Vec::new(),
+        no_layers: Vec::new(),
     };
     let mut add = |path: &Path, verdict: Verdict| {
         checked.count += verdict.count;
@@ -159,22 +169,30 @@ pub(super) fn verify(
         if !verdict.is_covered {
             checked.uncovered.push(path.display().to_string());
         }
+        if !verdict.is_layer {
+            checked.no_layers.push(path.display().to_string());
+        }
     };
     if is_config(file) {
         let config = ImageConfig::read(file).map_err(failed)?;
         for lower in &config.lowers {
             let blob = open_blob(&lower.file)?;
-            let verdict = offline::check(&blob, lower.kind(), bar).map_err(failed)?;
+            let verdict =
+                offline::check(&blob, Content::Layer(lower.kind()), bar).map_err(failed)?;
             add(&lower.file, verdict);
         }
         if let Some(upper) = &config.upper {
             let upper = Upper::open_to_read(upper, options(open).lost).map_err(failed)?;
-            add(upper.data().path(), Verdict::default());
+            let verdict = Verdict {
+                is_layer: true,
+                ..Verdict::default()
+            };
+            add(upper.data().path(), verdict);
         }
         // The parents, and whether all belongs together.
         View::open(&config, options(open)).map_err(failed)?;
     } else {
-        let verdict = offline::check(&open_blob(file)?, LayerKind::Own, bar).map_err(failed)?;
+        let verdict = offline::check(&open_blob(file)?, Content::Any, bar).map_err(failed)?;
         add(file, verdict);
     }
     match format {
@@ -187,14 +205,22 @@ pub(super) fn verify(
             for path in &checked.uncovered {
                 text += &format!("no checksums: damage in the data of {path} cannot be seen\n");
             }
-            text += &format!("{} findings\n", checked.count);
+            for path in &checked.no_layers {
+                text += &format!("the content of {path} is no layer\n");
+            }
+            text += &format!("{}\n", counted(checked.count, "finding", "findings"));
             output::print(&text)?;
         }
     }
     if checked.count == 0 {
         return Ok(());
     }
-    let detail = format!("{}: {} places are damaged", file.display(), checked.count);
+    let damaged = counted(checked.count, "place is damaged", "places are damaged");
+    let detail = format!("{}: {damaged}", file.display());
     let advice = "get the layer again from where it came";
     Err(Problem::new(Code::SourceInvalid, detail, advice))
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }

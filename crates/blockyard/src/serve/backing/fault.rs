@@ -36,6 +36,7 @@ pub(super) fn of_image(error: &image::Error) -> Fault {
         ErrorKind::Missing => FaultKind::BackingMissing,
         ErrorKind::Permission => FaultKind::Permission,
         ErrorKind::InUse => FaultKind::InUse,
+        ErrorKind::Size => FaultKind::SizeInvalid,
         ErrorKind::NoSpace => FaultKind::NoSpace,
         ErrorKind::Io => FaultKind::Io,
         // What the user gave is not what an image is made of.
