@@ -52,7 +52,12 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
                 return;
             };
             let mut visit = VISIT_UNITS;
+            let mut is_held = false;
             while visit > 0 {
+                is_held = self.holds_queue(index);
+                if is_held {
+                    break;
+                }
                 let Some(tag) = self
                     .queues
                     .get_mut(index as usize)
@@ -67,7 +72,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             let Some(queue) = self.queues.get_mut(index as usize) else {
                 continue;
             };
-            queue.is_runnable = !queue.ready.is_empty();
+            queue.is_runnable = !queue.ready.is_empty() && !is_held;
             if queue.is_runnable {
                 self.run_list.push_back(index);
             }
@@ -120,16 +125,14 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
     ) -> Option<Status> {
         loop {
             if self.plan.take_wakes() {
-                self.woken.push(io.device);
+                self.wake_others(io.device);
             }
             match verdict {
                 Ok(Verdict::Complete(status)) => return Some(status),
                 Ok(Verdict::Run) => {}
                 Ok(Verdict::Wait) => {
                     self.park(io, request, PlanRun::NOTHING);
-                    if let Some(device) = self.devices.get_mut(io.device as usize) {
-                        device.waiting.push_back(io);
-                    }
+                    self.pause_for_others(io);
                     return None;
                 }
                 Err(panic) => {
@@ -139,6 +142,10 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             }
             let run = self.run_plan(io, request);
             if run.outstanding > 0 {
+                self.park(io, request, run);
+                return None;
+            }
+            if self.is_paused_for_room(io) {
                 self.park(io, request, run);
                 return None;
             }
@@ -176,6 +183,8 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
                 message,
             });
         }
+        // The target wakes nobody any more.
+        self.wake_others(io.device);
     }
 
     /// Remembers a request whose steps are in flight.
@@ -203,26 +212,6 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         };
     }
 
-    /// Lets requests go on that wait for others of their devices.
-    pub(crate) fn wake_requests(&mut self) {
-        for _ in 0..self.woken.len() {
-            let Some(index) = self.woken.pop() else {
-                return;
-            };
-            let waiting = self
-                .devices
-                .get(index as usize)
-                .map(|device| device.waiting.len());
-            for _ in 0..waiting.unwrap_or(0) {
-                let device = self.devices.get_mut(index as usize);
-                let Some(io) = device.and_then(|device| device.waiting.pop_front()) else {
-                    break;
-                };
-                self.go_on_after_phase(io);
-            }
-        }
-    }
-
     /// Counts a step of a parked request as ended; after the last one the request goes on.
     pub(crate) fn end_step(&mut self, io: IoRef, status: Status) {
         let slot = self
@@ -237,8 +226,11 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         }
     }
 
-    /// A parked request has nothing to wait for any more.
-    fn go_on_after_phase(&mut self, io: IoRef) {
+    /// A parked request has nothing to wait for any more, but perhaps room.
+    pub(crate) fn go_on_after_phase(&mut self, io: IoRef) {
+        if self.is_paused_for_room(io) {
+            return;
+        }
         let Some(slot) = self.io(io) else { return };
         let (request, status, cookie) = (slot.request, slot.status, slot.cookie);
         self.plan.reset(cookie);

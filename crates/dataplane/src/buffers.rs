@@ -160,6 +160,18 @@ mod tests {
         drop((small, kept));
     }
 
+    /// It was looked for among those of its own size only, and the device waited for ever.
+    #[test]
+    fn a_short_piece_finds_the_devices_own_buffer_though_that_is_a_large_one() {
+        let mut buffers = SharedBuffers::new(PoolLimits([0, 0, 0]), 1).unwrap();
+        let own = BufferPool::new(PoolLimits([0, 0, 1])).unwrap();
+        let mut held = 0;
+        let shared = buffers.try_take(&mut held, 512).unwrap();
+        let piece = buffers.try_take_whole(&mut held, &own, 512).unwrap();
+        assert!(own.is_of(&piece));
+        drop((shared, piece));
+    }
+
     #[test]
     fn what_must_be_in_one_buffer_finds_the_devices_own_when_the_others_are_gone() {
         let mut buffers = SharedBuffers::new(PoolLimits([0, 1, 0]), 2).unwrap();

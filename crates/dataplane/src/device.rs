@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use block::{Geometry, Request, Status, Step, Tag, Target};
+use block::{Geometry, Request, STEPS_MAX, Status, Step, Tag, Target};
 use reactor::buffer::BufferPool;
 use ublk::Registration;
 use ublk::tag::TagTable;
@@ -13,8 +13,8 @@ use crate::message::{DeviceKey, Done, Released};
 use crate::port::{CopyMode, QueuePort};
 use crate::slots::{Asking, SlotRun, SlotTable};
 
-/// The most steps one device may have in flight beyond one per tag, so that a device whose backing store hangs uses up
-/// its own share and nobody else's. At least `STEPS_MAX`, or a request with that many could never start.
+/// The most steps one device may have in flight beyond one per tag; see [`crate::paused`]. At least `STEPS_MAX`, or a request with
+/// that many could never start, and more, or plans of several steps would wait though the disk has nothing to do.
 pub(crate) const STEPS_EXTRA: usize = 64;
 
 /// How a device treats new requests.
@@ -50,13 +50,53 @@ pub(crate) struct Device<Q, F> {
     pub(crate) buffers: u32,
     /// For what must be in one buffer; see [`crate::buffers`].
     pub(crate) own_buffers: BufferPool,
-    /// Requests that wait for another one of this device, oldest first.
-    pub(crate) waiting: VecDeque<IoRef>,
+    pub(crate) paused: Paused,
     /// Operations it has in the kernel.
     pub(crate) in_kernel: u32,
     pub(crate) counters: Arc<Counters>,
     pub(crate) drained: Vec<Done<()>>,
     pub(crate) released: Option<Done<Option<Released<Q, F>>>>,
+}
+
+/// The requests of a device that wait, each in one list; see [`crate::paused`].
+#[derive(Debug)]
+pub(crate) struct Paused {
+    /// For another request of the device, oldest first.
+    pub(crate) for_others: VecDeque<IoRef>,
+    /// For room for the steps of their next phase, oldest first.
+    pub(crate) for_room: VecDeque<IoRef>,
+    /// Whether requests in queues were not started for want of room.
+    pub(crate) holds_queues: bool,
+    /// A request let those that wait for others go on.
+    pub(crate) is_woken: bool,
+    /// Whether the device is on the shard's list of those to look at.
+    pub(crate) is_listed: bool,
+}
+
+impl Paused {
+    /// For as many requests as there are tags.
+    pub(crate) fn new(tags: usize) -> Self {
+        Self {
+            for_others: VecDeque::with_capacity(tags),
+            for_room: VecDeque::with_capacity(tags),
+            holds_queues: false,
+            is_woken: false,
+            is_listed: false,
+        }
+    }
+
+    /// Forgets the requests; they are answered otherwise.
+    pub(crate) fn clear(&mut self) {
+        self.for_others.clear();
+        self.for_room.clear();
+    }
+}
+
+impl<Q, F> Device<Q, F> {
+    /// Whether there is room for another plan.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.steps + STEPS_MAX <= self.steps_max
+    }
 }
 
 /// One queue of a device.

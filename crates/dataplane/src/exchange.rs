@@ -136,11 +136,11 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             (Err(status), _) => status,
             (Ok(_), _) if left == 0 => Status::Ok,
             (Ok(0), _) => {
-                return self.push_again((index, io), exchange, (run.done, run.retries), buffer);
+                return self.push_again((index, io), exchange, (run.done, run.retries + 1), buffer);
             }
             // Whole or not at all.
             (Ok(_), Direction::Fetch) => {
-                return self.push_again((index, io), exchange, (0, run.retries), buffer);
+                return self.push_again((index, io), exchange, (0, run.retries + 1), buffer);
             }
             (Ok(len), Direction::Store(_)) => {
                 let bytes = buffer.bytes_mut(left.saturating_add(len));
@@ -207,7 +207,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         self.push((index, io), exchange, 0, buffer)
     }
 
-    /// Puts an operation back on the ring, from `done` bytes on, unless that was tried often enough.
+    /// Puts an operation back on the ring, from `done` bytes on, unless it was tried often enough without getting on.
     fn push_again(
         &mut self,
         (index, io): (u32, IoRef),
@@ -215,7 +215,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         (done, retries): (u32, u8),
         buffer: Buffer,
     ) -> Progress {
-        if retries >= RETRIES_MAX {
+        if retries > RETRIES_MAX {
             self.end_operation(io);
             self.give_back(io, buffer);
             self.forget_step(index);
@@ -223,7 +223,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         }
         if let Some(run) = self.steps.get_mut(index as usize) {
             run.done = done;
-            run.retries = retries + 1;
+            run.retries = retries;
         }
         self.push((index, io), exchange, done, buffer)
     }

@@ -17,6 +17,7 @@ mod exchange;
 mod in_kernel;
 mod lifecycle;
 pub mod message;
+mod paused;
 mod plane;
 mod port;
 mod recorded;

@@ -6,14 +6,12 @@
 //!                 +-----Abandon------+--> Abandoned (in flight answered with EIO) ------^
 //! ```
 
-use std::collections::VecDeque;
-
 use block::{Status, Tag};
 use reactor::buffer::{BufferPool, PoolLimits, SIZES_BYTES};
 use reactor::{Op, Ring, Wait};
 use ublk::IoCommand;
 
-use crate::device::{Device, IoRef, Phase, Queue, STEPS_EXTRA};
+use crate::device::{Device, IoRef, Paused, Phase, Queue, STEPS_EXTRA};
 use crate::message::{Attachment, DeviceKey, Done, Message, Released};
 use crate::port::QueuePort;
 use crate::shard::Shard;
@@ -74,7 +72,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             allocating: 0,
             buffers: 0,
             own_buffers,
-            waiting: VecDeque::with_capacity(tags),
+            paused: Paused::new(tags),
             in_kernel: 0,
             counters,
             drained: Vec::new(),
@@ -184,7 +182,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             }
         }
         device.steps = 0;
-        device.waiting.clear();
+        device.paused.clear();
         self.buffers.disown(&mut device.buffers);
         self.in_kernel.disown(&mut device.in_kernel);
         let mut active = Vec::new();
@@ -205,6 +203,8 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         for io in active {
             self.complete(io, Status::TimedOut);
         }
+        // What was not started is refused.
+        self.release_queues(index);
         self.try_finish_drain(index);
         count
     }

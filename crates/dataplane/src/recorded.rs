@@ -44,6 +44,9 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             let allocations = u32::from(is_allocation(&run.step));
             device.allocating = device.allocating.saturating_sub(allocations);
         }
+        if let Some(io) = run.io {
+            self.on_room(io.device);
+        }
     }
 }
 

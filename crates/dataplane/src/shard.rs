@@ -88,7 +88,7 @@ pub struct Shard<R: Ring, Q: QueuePort<File = R::File>> {
     pub(crate) run_list: VecDeque<u32>,
     /// Steps that wait for a buffer or for operations to end, oldest first.
     pub(crate) waiting: VecDeque<u32>,
-    /// Devices whose requests that wait for one another may go on.
+    /// Devices whose requests that wait may go on; see [`crate::paused`].
     pub(crate) woken: Vec<u32>,
     pub(crate) plan: Plan,
     pub(crate) zeros: Box<[u8]>,
@@ -162,7 +162,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             self.handle_completion(completion);
         }
         self.resume_waiting();
-        self.wake_requests();
+        self.resume_paused();
         self.start_requests();
         self.buffers.report(&self.gauges);
         self.in_kernel.report(self.devices.len(), &self.gauges);

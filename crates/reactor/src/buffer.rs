@@ -92,11 +92,11 @@ impl BufferPool {
         (0..=fitting).rev().find_map(|class| self.take_of(class))
     }
 
-    /// A buffer that holds `len_bytes` whole, of the smallest such size; `None` when none of that size is free.
+    /// A buffer that holds `len_bytes` whole, of the smallest such size that is free; `None` when none is.
     #[must_use]
     pub fn try_take_whole(&self, len_bytes: u32) -> Option<Buffer> {
-        let class = SIZES_BYTES.iter().position(|size| *size >= len_bytes)?;
-        self.take_of(class)
+        let fitting = SIZES_BYTES.iter().position(|size| *size >= len_bytes)?;
+        (fitting..SIZES_BYTES.len()).find_map(|class| self.take_of(class))
     }
 
     /// Whether a buffer is of this pool.

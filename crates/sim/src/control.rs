@@ -10,6 +10,7 @@ use dataplane::{Attachment, CopyMode, Counters, DeviceKey, ShardEvent};
 
 use crate::driver::StopStyle;
 use crate::file::SimFile;
+use crate::handing::{HandingTarget, Writers};
 use crate::life::{Act, Life};
 use crate::notice::{Notice, released_notice, tell};
 use crate::pattern::SECTOR;
@@ -18,6 +19,9 @@ use crate::slot::{Attached, Kind, Slot};
 use crate::target::PanickingTarget;
 use crate::traffic;
 use crate::world::{Stage, World};
+
+/// Sizes of what is handed over.
+const PIECES_BYTES: [u32; 5] = [512, 1536, 4096, 20 << 10, 128 << 10];
 
 impl World {
     pub(crate) fn act(&mut self, index: usize, stage: Stage) {
@@ -95,6 +99,17 @@ impl World {
         let (file, watch) = self.host.open_watched(&slot.disk, device);
         watch.may_hang.set(self.rng.u8(0..4) == 0);
         let mut target = target_of(slot);
+        if self.rng.u8(0..2) == 0 {
+            // Of each size of buffer, and larger than the requests.
+            watch.hands_over.set(true);
+            let writers = if self.rng.bool() {
+                Writers::OneAtATime
+            } else {
+                Writers::Together
+            };
+            let piece_bytes = *self.rng.choice(&PIECES_BYTES).unwrap_or(&4096);
+            target = Box::new(HandingTarget::new(target, piece_bytes, writers));
+        }
         if self.rng.u8(0..6) == 0 {
             target = Box::new(PanickingTarget::new(target, self.rng.u32(0..200)));
         }

@@ -40,6 +40,8 @@ pub(crate) struct Watch {
     pub(crate) hung: Cell<usize>,
     /// Whether operations may be made to hang.
     pub(crate) may_hang: Cell<bool>,
+    /// Whether the device's target has bytes handed over: a read that is cut short is then tried again from its start.
+    pub(crate) hands_over: Cell<bool>,
 }
 
 impl Watch {

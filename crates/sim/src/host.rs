@@ -145,7 +145,11 @@ impl SimHost {
     /// `None` for one that the server never saw.
     pub fn take_answered(&self) -> Vec<(DeviceIndex, u64, Option<u64>)> {
         let turns = self.0.borrow().turns;
-        let answers = self.take_answers().into_iter();
+        let answers = self.take_answers();
+        let failed =
+            |answer: &&Answer| !matches!(answer.by, AnsweredBy::Server(result) if result >= 0);
+        self.0.borrow_mut().failures += answers.iter().filter(failed).count() as u64;
+        let answers = answers.into_iter();
         let latency = |answer: &Answer| match answer.by {
             AnsweredBy::Server(_) => Some(turns - answer.request.owned_turn),
             AnsweredBy::Kernel => None,
@@ -153,6 +157,12 @@ impl SimHost {
         answers
             .map(|answer| (answer.device, answer.request.id, latency(&answer)))
             .collect()
+    }
+
+    /// How many of the answers that [`SimHost::take_answered`] told about were failures.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.0.borrow().failures
     }
 
     /// The first rule that was broken, if one was.

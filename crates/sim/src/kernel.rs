@@ -58,6 +58,8 @@ pub(crate) struct Kernel {
     poll: Option<Token>,
     ready: VecDeque<Completion>,
     buffers: usize,
+    /// Answers that were failures, as far as somebody counted.
+    pub(crate) failures: u64,
     /// Operations on disks under way, and how many may block without delaying others.
     operations: u32,
     operations_max: u32,
@@ -71,6 +73,7 @@ impl Kernel {
             driver: Driver::default(),
             journal: Journal::new(),
             turns: 0,
+            failures: 0,
             is_idle: false,
             mail_waits: false,
             requests: 0,

@@ -98,6 +98,7 @@ impl Operation {
             return;
         };
         let disk = &mut *opened.disk.borrow_mut();
+        let asked = self.len;
         let result = match self.fault(faults, rng) {
             Some(errno) => {
                 if errno == EIO && rng.bool() {
@@ -114,7 +115,7 @@ impl Operation {
                 self.apply(disk)
             }
         };
-        self.blame(opened, result, driver);
+        self.blame(opened, (result, asked), driver);
         self.result = Some(result);
     }
 
@@ -169,9 +170,13 @@ impl Operation {
     }
 
     /// Notes a failure at the requests that it can belong to: with one such request, that one must fail.
-    fn blame(&self, opened: &Opened, result: i32, driver: &mut Driver) {
-        let is_end_of_file = result == 0 && matches!(self.action, Action::Read);
-        if result >= 0 && !is_end_of_file {
+    fn blame(&self, opened: &Opened, (result, asked): (i32, usize), driver: &mut Driver) {
+        let is_read = matches!(self.action, Action::Read);
+        let is_end_of_file = result == 0 && is_read;
+        let is_short = usize::try_from(result).is_ok_and(|done| done < asked);
+        let is_begun_again =
+            is_read && is_short && !is_end_of_file && opened.watch.hands_over.get();
+        if result >= 0 && !is_end_of_file && !is_begun_again {
             return;
         }
         let status = if is_end_of_file {
@@ -179,7 +184,7 @@ impl Operation {
         } else {
             Status::from_errno(-result)
         };
-        let is_retry = result == -EINTR || result == -EAGAIN;
+        let is_retry = result == -EINTR || result == -EAGAIN || is_begun_again;
         let is_certain = driver
             .in_work_mut(opened.device)
             .filter(|request| self.may_serve(request))
@@ -192,7 +197,9 @@ impl Operation {
             if is_retry {
                 request.retries += 1;
             } else if is_certain {
-                request.failed = Some(status);
+                // Of several steps the first failure counts, in an order that is not known here.
+                let earlier = request.failed.replace(status);
+                request.perhaps_failed.extend(earlier);
             } else {
                 request.perhaps_failed.push(status);
             }

@@ -70,7 +70,7 @@ pub(crate) struct ClientRequest {
     pub(crate) doom: Option<Status>,
     /// Failures below that may have belonged to it.
     pub(crate) perhaps_failed: Vec<Status>,
-    /// EINTR and EAGAIN that may have belonged to it.
+    /// EINTR, EAGAIN, and reads that begin again, that may have belonged to it.
     pub(crate) retries: u32,
 }
 

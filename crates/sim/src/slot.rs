@@ -327,6 +327,7 @@ fn check_success(request: &ClientRequest, result: i32) -> Result<(), String> {
 
 /// Whether there is a reason for a failure with this errno.
 fn may_fail_with(request: &ClientRequest, life: &Life, errno: i32) -> bool {
+    // EAGAIN for ever is a want of memory.
     let given_up = [Status::Io, Status::NoMemory]
         .into_iter()
         .filter(|_| request.retries > RETRIES_MAX);

@@ -13,7 +13,8 @@ use std::sync::{Arc, mpsc};
 
 use block::holes::HoleMap;
 use block::{
-    Access, Geometry, NullTarget, QueueId, RawFeatures, RawTarget, Sectors, Target, Zeroing,
+    Access, Geometry, Handover, NullTarget, Plan, QueueId, RawFeatures, RawTarget, Request,
+    RequestData, Sectors, Status, Target, Verdict, Zeroing,
 };
 use dataplane::message::Message;
 use dataplane::{
@@ -21,7 +22,10 @@ use dataplane::{
 };
 use reactor::buffer::PoolLimits;
 use reactor::mailbox::{self, Sender};
-use sim::{ClientOp, DeviceIndex, Faults, SimDisk, SimFile, SimHost, SimQueue, SimRing};
+use sim::{
+    ClientOp, DeviceIndex, Faults, HandingTarget, SimDisk, SimFile, SimHost, SimQueue, SimRing,
+    Writers,
+};
 
 const READ: u8 = ublk::abi::io::UBLK_IO_OP_READ;
 const WRITE: u8 = ublk::abi::io::UBLK_IO_OP_WRITE;
@@ -369,5 +373,97 @@ fn what_still_hangs_of_released_devices_never_leaves_a_new_one_without_a_buffer(
             scene.abandon_and_release(hanging);
         }
         assert!(served > 0);
+    }
+}
+
+/// Plans of many steps at a full queue: requests beyond the device's steps failed for want of memory.
+#[test]
+fn requests_of_many_steps_wait_for_room_and_none_fails() {
+    let slow = Faults {
+        delay_ticks_max: 50,
+        ..Faults::NONE
+    };
+    let mut scene = Scene::new(slow, ShardLimits::default());
+    let target = HandingTarget::new(scene.raw(), 512, Writers::Together);
+    let device = scene.attach(&[64], Box::new(target), false);
+    let mut sent = 0;
+    for start in 0..200 {
+        let code = if start % 2 == 0 { WRITE } else { READ };
+        scene.issue(device, 0, (code, start * 16, 16));
+        sent += 1;
+    }
+    let mut answered = 0;
+    for _ in 0..100_000 {
+        scene.turn();
+        answered += scene.host.take_answered().len();
+        if answered == sent {
+            break;
+        }
+    }
+    assert_eq!((answered, scene.host.failures()), (sent, 0));
+}
+
+/// A target that has panicked wakes nobody: what waited for another request was never answered, and the device never drained.
+#[test]
+fn requests_that_wait_for_a_target_that_panics_are_answered() {
+    let slow = Faults {
+        delay_ticks_max: 20,
+        ..Faults::NONE
+    };
+    let mut scene = Scene::new(slow, ShardLimits::default());
+    let target = HandingTarget::new(scene.raw(), 4096, Writers::OneAtATime);
+    let device = scene.attach(&[16], Box::new(PanickingAtEnd(Box::new(target))), false);
+    for start in 0..8 {
+        scene.issue(device, 0, (WRITE, start * 8, 8));
+    }
+    let mut answered = 0;
+    for _ in 0..10_000 {
+        scene.turn();
+        answered += scene.host.take_answered().len();
+        if answered == 8 {
+            return;
+        }
+    }
+    assert_eq!(answered, 8);
+}
+
+/// Panics when the first phase ends whose request is not waiting.
+struct PanickingAtEnd(Box<dyn Target>);
+
+impl Target for PanickingAtEnd {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn handle_request(&mut self, request: &Request, plan: &mut Plan) -> Verdict {
+        self.0.handle_request(request, plan)
+    }
+
+    fn handle_phase_end(&mut self, _: &Request, _: Status, _: &mut Plan) -> Verdict {
+        std::panic::resume_unwind(Box::new("at the end of a phase"))
+    }
+
+    fn handle_fetched(
+        &mut self,
+        request: &Request,
+        fetched: &Handover,
+        bytes: &[u8],
+        data: &mut dyn RequestData,
+    ) -> Status {
+        self.0.handle_fetched(request, fetched, bytes, data)
+    }
+
+    fn fill_stored(
+        &mut self,
+        request: &Request,
+        stored: &Handover,
+        bytes: &mut [u8],
+        data: &mut dyn RequestData,
+    ) -> Status {
+        self.0.fill_stored(request, stored, bytes, data)
+    }
+
+    fn handover_bytes_max(&self) -> u32 {
+        self.0.handover_bytes_max()
     }
 }

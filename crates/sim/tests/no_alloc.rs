@@ -28,7 +28,10 @@ use dataplane::{
 };
 use reactor::buffer::PoolLimits;
 use reactor::{Completion, Error, Op, Ring, Token, Wait, mailbox};
-use sim::{ClientOp, DeviceIndex, Faults, SimDisk, SimFile, SimHost, SimQueue, SimRing};
+use sim::{
+    ClientOp, DeviceIndex, Faults, HandingTarget, SimDisk, SimFile, SimHost, SimQueue, SimRing,
+    Writers,
+};
 use ublk::abi::io::{
     UBLK_IO_OP_DISCARD, UBLK_IO_OP_FLUSH, UBLK_IO_OP_READ, UBLK_IO_OP_WRITE,
     UBLK_IO_OP_WRITE_ZEROES,
@@ -180,13 +183,15 @@ fn target(index: usize) -> Box<dyn Target> {
         return Box::new(NullTarget::new(geometry().size, Access::ReadWrite));
     }
     let holes = Arc::new(HoleMap::all_holes(geometry().size.len_bytes()));
-    Box::new(RawTarget::new(
-        geometry(),
-        RawFeatures {
-            zero_range: index.is_multiple_of(2),
-        },
-        holes,
-    ))
+    let features = RawFeatures {
+        zero_range: index.is_multiple_of(2),
+    };
+    let raw = Box::new(RawTarget::new(geometry(), features, holes));
+    if index.is_multiple_of(3) {
+        // Requests that wait for one another, and bytes that are handed over.
+        return Box::new(HandingTarget::new(raw, 4096, Writers::OneAtATime));
+    }
+    raw
 }
 
 /// Serves `requests` on `devices` with few or many buffers; returns the allocations and deallocations in the turns.
