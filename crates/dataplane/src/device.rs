@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use block::{Geometry, Request, STEPS_MAX, Status, Step, Tag, Target};
-use reactor::buffer::BufferPool;
+use reactor::buffer::{Buffer, BufferPool};
 use ublk::Registration;
 use ublk::tag::TagTable;
 
@@ -51,6 +51,8 @@ pub(crate) struct Device<Q, F> {
     /// For what must be in one buffer; see [`crate::buffers`].
     pub(crate) own_buffers: BufferPool,
     pub(crate) paused: Paused,
+    /// Steps whose bytes are there and that the target has not seen, oldest first; see [`crate::handing`].
+    pub(crate) fetched: VecDeque<(u32, Buffer)>,
     /// Operations it has in the kernel.
     pub(crate) in_kernel: u32,
     pub(crate) counters: Arc<Counters>,

@@ -92,7 +92,12 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         if matches!(exchange.direction, Direction::Fetch)
             && self.try_fetch(io, exchange, &mut buffer)
         {
-            return Progress::Ended(self.end_with_buffer((io, request), exchange, buffer));
+            if self.may_hand_over(io) {
+                return Progress::Ended(self.end_with_buffer((io, request), exchange, buffer));
+            }
+            let index = self.record_step(io, step);
+            self.put_off(index, io, buffer);
+            return Progress::Pending;
         }
         let index = self.record_step(io, step);
         self.fill_and_push((index, io), request, exchange, buffer)
@@ -149,12 +154,15 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             }
         };
         self.end_operation(io);
-        self.forget_step(index);
-        let status = if status.is_ok() && matches!(exchange.direction, Direction::Fetch) {
+        if status.is_ok() && matches!(exchange.direction, Direction::Fetch) {
+            if !self.may_hand_over(io) {
+                self.put_off(index, io, buffer);
+                return Progress::Pending;
+            }
+            self.forget_step(index);
             return Progress::Ended(self.end_with_buffer((io, &request), exchange, buffer));
-        } else {
-            status
-        };
+        }
+        self.forget_step(index);
         self.give_back(io, buffer);
         Progress::Ended(status)
     }
@@ -269,7 +277,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
     }
 
     /// Hands the bytes that were fetched over, and gives the buffer back.
-    fn end_with_buffer(
+    pub(crate) fn end_with_buffer(
         &mut self,
         (io, request): (IoRef, &Request),
         exchange: &Exchange,
@@ -277,6 +285,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
     ) -> Status {
         let bytes = buffer.bytes_mut(exchange.handover.len);
         let status = self.hand_over((io, request), exchange, bytes);
+        self.handed_bytes = self.handed_bytes.saturating_add(exchange.handover.data.len);
         self.give_back(io, buffer);
         status
     }

@@ -14,6 +14,7 @@ mod buffers;
 mod counters;
 mod device;
 mod exchange;
+mod handing;
 mod in_kernel;
 mod lifecycle;
 pub mod message;

@@ -6,6 +6,8 @@
 //!                 +-----Abandon------+--> Abandoned (in flight answered with EIO) ------^
 //! ```
 
+use std::collections::VecDeque;
+
 use block::{Status, Tag};
 use reactor::buffer::{BufferPool, PoolLimits, SIZES_BYTES};
 use reactor::{Op, Ring, Wait};
@@ -49,8 +51,11 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         let Some(own_buffers) = own_buffers(target.handover_bytes_max()) else {
             return false;
         };
+        // One that hands nothing over needs no room for it.
+        let hands_over = target.handover_bytes_max() > 0;
         let tags: usize = queues.iter().map(|queue| usize::from(queue.depth())).sum();
         let steps_max = tags + STEPS_EXTRA;
+        let fetched_max = if hands_over { steps_max } else { 0 };
         // All that the device's I/O will ever need, now: the I/O path does not allocate.
         // Reserving counts from what is in use now, which may be nothing: so for all devices, not for this one.
         self.steps_max += steps_max;
@@ -58,6 +63,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
         self.waiting.reserve(self.steps_max);
         self.run_list.reserve(self.queues.len() + queues.len());
         self.woken.reserve(self.devices.len() + 1);
+        self.handing.reserve(self.devices.len() + 1);
         let device = Device {
             key,
             geometry: target.geometry(),
@@ -72,6 +78,7 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             allocating: 0,
             buffers: 0,
             own_buffers,
+            fetched: VecDeque::with_capacity(fetched_max),
             paused: Paused::new(tags),
             in_kernel: 0,
             counters,
@@ -175,12 +182,16 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             return 0;
         };
         device.phase = Phase::Abandoned;
+        self.drop_fetched(index);
         // Disown the steps first: their completions only free them from now on.
         for (_, run) in &mut self.steps {
             if run.io.is_some_and(|io| io.device == index) {
                 run.io = None;
             }
         }
+        let Some(device) = self.devices.get_mut(index as usize) else {
+            return 0;
+        };
         device.steps = 0;
         device.paused.clear();
         self.buffers.disown(&mut device.buffers);

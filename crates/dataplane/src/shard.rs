@@ -3,7 +3,7 @@
 //! A turn enters the kernel once, handles every completion that is there, then starts requests from the run list: a queue may
 //! start [`VISIT_UNITS`] worth of work, goes to the end of the list, and after [`TURN_UNITS`] the turn ends, so
 //! that commits are submitted and completions are seen again soon. A busy device therefore delays another by one
-//! visit, not by its whole queue.
+//! visit, not by its whole queue. What is fetched and handed over has a budget of its own ([`crate::handing`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -42,6 +42,8 @@ pub struct ShardLimits {
     pub buffers: PoolLimits,
     /// Operations in the kernel.
     pub operations: OperationLimits,
+    /// Bytes of requests' data that are made of fetched ones in a turn, at least. More wait for the next turn.
+    pub handed_bytes: u32,
 }
 
 impl Default for ShardLimits {
@@ -50,6 +52,8 @@ impl Default for ShardLimits {
             devices_max: 16_384,
             buffers: PoolLimits::default(),
             operations: OperationLimits::default(),
+            // Below a millisecond of decompression.
+            handed_bytes: 512 << 10,
         }
     }
 }
@@ -90,6 +94,9 @@ pub struct Shard<R: Ring, Q: QueuePort<File = R::File>> {
     pub(crate) waiting: VecDeque<u32>,
     /// Devices whose requests that wait may go on; see [`crate::paused`].
     pub(crate) woken: Vec<u32>,
+    /// Devices with bytes that are to be handed over, and how many of a request's bytes were in this turn; see [`crate::handing`].
+    pub(crate) handing: VecDeque<u32>,
+    pub(crate) handed_bytes: u32,
     pub(crate) plan: Plan,
     pub(crate) zeros: Box<[u8]>,
     /// Requests being worked on, of all devices.
@@ -128,6 +135,8 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
             run_list: VecDeque::new(),
             waiting: VecDeque::new(),
             woken: Vec::new(),
+            handing: VecDeque::new(),
+            handed_bytes: 0,
             plan: Plan::new(),
             zeros: zeros(),
             in_flight: 0,
@@ -149,15 +158,13 @@ impl<R: Ring, Q: QueuePort<File = R::File>> Shard<R, Q> {
     /// # Errors
     /// Only when the ring is broken.
     pub fn turn(&mut self) -> Result<Turn, Error> {
-        let wait = if self.run_list.is_empty() && self.woken.is_empty() {
-            Wait::One
-        } else {
-            Wait::Poll
-        };
+        let is_idle = self.run_list.is_empty() && self.woken.is_empty() && self.handing.is_empty();
+        let wait = if is_idle { Wait::One } else { Wait::Poll };
         self.ring.enter(wait)?;
         if wait == Wait::One {
             self.gauges.wake_ups.add(1);
         }
+        self.hand_over_waiting();
         while let Some(completion) = self.ring.poll_completion() {
             self.handle_completion(completion);
         }

@@ -105,6 +105,7 @@ impl World {
             per_device: rng.u32(1..8),
             shared: rng.u32(0..8),
         };
+        let handed_bytes = *rng.choice(&[1, 8 << 10, 512 << 10]).unwrap_or(&1);
         let devices_max = u16::try_from(slots.len()).unwrap_or(u16::MAX);
         let events = notify.clone();
         let shard = Shard::new(
@@ -117,6 +118,7 @@ impl World {
                 devices_max,
                 buffers,
                 operations,
+                handed_bytes,
             },
         )
         .map_err(|error| error.to_string())?;

@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use block::holes::HoleMap;
@@ -258,6 +259,7 @@ fn while_every_operation_of_one_device_hangs_the_others_are_served() {
                 devices_max: 3,
                 buffers,
                 operations,
+                ..ShardLimits::default()
             },
         );
         let target = scene.raw();
@@ -465,5 +467,83 @@ impl Target for PanickingAtEnd {
 
     fn handover_bytes_max(&self) -> u32 {
         self.0.handover_bytes_max()
+    }
+}
+
+/// Counts the bytes that are handed over to it, as decompression would take time by them.
+struct Counting(Box<dyn Target>, Arc<AtomicU64>);
+
+impl Target for Counting {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn handle_request(&mut self, request: &Request, plan: &mut Plan) -> Verdict {
+        self.0.handle_request(request, plan)
+    }
+
+    fn handle_phase_end(&mut self, request: &Request, status: Status, plan: &mut Plan) -> Verdict {
+        self.0.handle_phase_end(request, status, plan)
+    }
+
+    fn handle_fetched(
+        &mut self,
+        request: &Request,
+        fetched: &Handover,
+        bytes: &[u8],
+        data: &mut dyn RequestData,
+    ) -> Status {
+        self.1.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.0.handle_fetched(request, fetched, bytes, data)
+    }
+
+    fn handover_bytes_max(&self) -> u32 {
+        self.0.handover_bytes_max()
+    }
+}
+
+/// What was fetched was handed over as it came, a whole queue of it before a neighbour had its turn.
+#[test]
+fn a_device_that_decompresses_leaves_its_neighbours_their_turns() {
+    const PIECE: u32 = 64 << 10;
+    let budget = ShardLimits::default().handed_bytes;
+    // Whether the data comes from the ring, or at once.
+    for at_once in [0, 10_000] {
+        let faults = Faults {
+            at_once,
+            ..Faults::NONE
+        };
+        let mut scene = Scene::new(faults, ShardLimits::default());
+        let handed = Arc::new(AtomicU64::new(0));
+        let raw = HandingTarget::new(scene.raw(), PIECE, Writers::Together);
+        let target = Counting(Box::new(raw), Arc::clone(&handed));
+        let busy = scene.attach(&[64], Box::new(target), false);
+        let raw = HandingTarget::new(scene.raw(), PIECE, Writers::Together);
+        let quiet = scene.attach(&[1], Box::new(raw), false);
+        let (mut most, mut worst, mut served) = (0, 0, 0);
+        for _ in 0..400 {
+            while scene.host.unanswered(busy) < 80 {
+                scene.issue(busy, 0, (READ, 0, PIECE / 512));
+            }
+            if scene.host.unanswered(quiet) == 0 {
+                scene.issue(quiet, 0, (READ, 8, 8));
+            }
+            let before = handed.load(Ordering::Relaxed);
+            scene.turn();
+            most = most.max(handed.load(Ordering::Relaxed) - before);
+            for (device, _, latency) in scene.host.take_answered() {
+                if device == quiet {
+                    served += 1;
+                    worst = worst.max(latency.unwrap());
+                }
+            }
+        }
+        assert!(served > 50, "{served}");
+        assert!(
+            most >= u64::from(budget) && most <= u64::from(budget + PIECE),
+            "{most}"
+        );
+        // A turn to start, one to fetch, one for its place behind the other's piece, one to commit.
+        assert!(worst <= 4, "{worst} turns");
     }
 }

@@ -194,6 +194,19 @@ fn target(index: usize) -> Box<dyn Target> {
     raw
 }
 
+/// Few operations at a time, and little that is handed over in a turn, so that steps and bytes have to wait.
+fn limits(devices: usize, buffers: PoolLimits) -> ShardLimits {
+    ShardLimits {
+        devices_max: u16::try_from(devices).unwrap(),
+        buffers,
+        operations: OperationLimits {
+            per_device: 8,
+            shared: 16,
+        },
+        handed_bytes: 8 << 10,
+    }
+}
+
 /// Serves `requests` on `devices` with few or many buffers; returns the allocations and deallocations in the turns.
 fn allocations(devices: usize, buffers: PoolLimits, requests: u64) -> u64 {
     // Slow operations, so that every tag of every device is in work at the same time.
@@ -209,14 +222,7 @@ fn allocations(devices: usize, buffers: PoolLimits, requests: u64) -> u64 {
     // Fewer than there are tags.
     host.set_slots(u16::try_from(devices).unwrap() * DEPTH);
     let (mail, receiver) = mailbox::channel().unwrap();
-    let limits = ShardLimits {
-        devices_max: u16::try_from(devices).unwrap(),
-        buffers,
-        operations: OperationLimits {
-            per_device: 8,
-            shared: 16,
-        },
-    };
+    let limits = limits(devices, buffers);
     let gauges = Arc::new(ShardGauges::default());
     let ring = QuietRing(host.ring());
     let mut shard = Shard::new(
