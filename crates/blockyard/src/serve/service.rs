@@ -66,7 +66,12 @@ impl Daemon {
             link: self.driver.links.path(&view.name).display().to_string(),
             id: view.id.map(|id| id.0),
             size_bytes: view.geometry.map(|geometry| geometry.size.len_bytes().0),
-            read_only: request.is_some_and(|request| request.access() == Access::ReadOnly),
+            // An image without an upper is read-only, asked for or not.
+            read_only: view
+                .geometry
+                .map(|geometry| geometry.access)
+                .or_else(|| request.map(CreateRequest::access))
+                .is_some_and(|access| access == Access::ReadOnly),
             queues: request.map_or(0, CreateRequest::queues),
             depth: request.map_or(0, CreateRequest::depth),
             copy_mode: copy_mode.map(|mode| mode.as_str().to_owned()),

@@ -158,6 +158,10 @@ fn a_file_system_in_two_layers_mounts_and_its_tree_is_right() {
         let spec = write_config(&daemon.path("ext4.json"), &config);
         let device = daemon.create("ext4", &spec);
         assert_eq!(sha256(&device), expected["sha256"].as_str().unwrap());
+        // Without an upper nobody writes, and whoever looks is told.
+        let getro = succeeds(&["blockdev", "--getro", device.to_str().unwrap()]);
+        assert_eq!(getro.trim(), "1");
+        assert_eq!(daemon.see("/v1/devices/ext4")["read_only"], true);
         let mounted = daemon.path("mounted");
         std::fs::create_dir(&mounted).unwrap();
         // Its journal is clean; without `noload` the kernel would want to write all the same.
