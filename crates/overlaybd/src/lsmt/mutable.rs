@@ -41,8 +41,12 @@ impl MutableIndex {
     /// Puts `segment` over whatever is there.
     pub fn insert(&mut self, segment: Segment) {
         let (start, end) = (segment.start().0, segment.end().0);
+        let before = self.last_before(start);
+        if self.try_replace(before, segment) {
+            return;
+        }
         let mut added = segment;
-        if let Some(before) = self.last_before(start) {
+        if let Some(before) = before {
             self.cut(before, start, end);
             if let Some(joined) = before.clipped(0, start).and_then(|b| b.joined(segment)) {
                 self.remove(joined.start().0);
@@ -57,6 +61,27 @@ impl MutableIndex {
             added = joined;
         }
         self.put(added);
+    }
+
+    /// Puts `segment` in the place of one with the same extent, unless it joins a neighbour. Disks are overwritten as they were
+    /// written, and this is a third of the way.
+    fn try_replace(&mut self, before: Option<Segment>, segment: Segment) -> bool {
+        let joins = |first: Segment, second: Segment| first.joined(second).is_some();
+        // One that reaches into the extent leaves no other with the same.
+        if before.is_some_and(|before| joins(before, segment)) {
+            return false;
+        }
+        let (key, target) = segment.to_words();
+        let mut from_here = self.segments.range_mut(key_of_start(segment.start().0)..);
+        let Some((_, replaced)) = from_here.next().filter(|(found, _)| **found == key) else {
+            return false;
+        };
+        let next = from_here.next();
+        if next.is_some_and(|(key, target)| joins(segment, Segment::from_words(*key, *target))) {
+            return false;
+        }
+        *replaced = target;
+        true
     }
 
     /// All segments, in order.
@@ -189,6 +214,18 @@ mod tests {
         assert_eq!(
             lines(&[segment(0, 16, 100), segment(8, 8, 108)]),
             ["0 16 100 0 0"]
+        );
+    }
+
+    #[test]
+    fn a_segment_that_takes_the_place_of_another_joins_its_neighbours_all_the_same() {
+        let others = [segment(0, 8, 100), segment(8, 8, 300), segment(16, 8, 400)];
+        let with = |new| lines(&[others[0], others[1], others[2], new]);
+        assert_eq!(with(segment(8, 8, 108)), ["0 16 100 0 0", "16 8 400 0 0"]);
+        assert_eq!(with(segment(8, 8, 392)), ["0 8 100 0 0", "8 16 392 0 0"]);
+        assert_eq!(
+            with(segment(8, 8, 500)),
+            ["0 8 100 0 0", "8 8 500 0 0", "16 8 400 0 0"]
         );
     }
 
