@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use crate::guest::{Daemon, binary, on_a_kernel, succeeds};
+use crate::guest::{Daemon, binary, eventually, on_a_kernel, succeeds};
 use crate::images::{sha256, write_config};
 
 /// Devices over one image.
@@ -88,8 +88,19 @@ fn many_devices_have_one_copy_of_a_layer() {
         let each_kib = (many.1 - one.1) / (DEVICES as u64 - 1);
         assert!(each_kib < index_kib, "{each_kib} KiB for each device");
         daemon.ok(&["remove", "--all"]);
-        // Who used them last has closed them.
+        // Who used them last has closed them, and the next one finds them anew.
         assert_eq!(open_and_kib(&daemon, &layers).0, 0);
+        let files = daemon.open_files();
+        for _ in 0..3 {
+            for device in 0..8 {
+                daemon.create(&format!("dev{device}"), &spec);
+            }
+            assert_eq!(open_and_kib(&daemon, &layers).0, layers.len());
+            daemon.ok(&["remove", "--all"]);
+        }
+        eventually("everything is closed", || {
+            (daemon.open_files() <= files).then_some(())
+        });
         daemon.stop();
     });
 }
