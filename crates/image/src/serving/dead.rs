@@ -1,17 +1,23 @@
 //! Space of a log's data file that nothing points to any more.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
-use block::Sectors;
+use block::{SECTOR_BYTES, Sectors};
 
-/// The smallest piece that is given back: a smaller one costs the file system more than it is worth. Small ones wait for
-/// neighbours.
+/// What is given back at a time, at least, and what it begins at a multiple of: a smaller piece costs the file system more than it is
+/// worth. A part of one waits for the rest.
 pub(super) const PUNCH_BYTES_MIN: u64 = 16 << 10;
-/// What file systems allocate in.
-const UNIT_BYTES: u64 = 4096;
-/// Pieces that wait for their record, or for neighbours. More are forgotten: they are only not given back.
+/// Dead sectors of so many bytes of the file are bits of a word.
+const REGION_BYTES: u64 = 128 * SECTOR_BYTES;
+/// Of a word, the sectors that are given back together.
+const UNIT_SECTORS: u32 = 32;
+/// Pieces that wait for their record. More are forgotten: they are only not given back.
 const WAITING_MAX: usize = 1 << 14;
-const FREE_MAX: usize = 1 << 16;
+/// Regions with dead sectors, likewise.
+const REGIONS_MAX: usize = 1 << 16;
+
+const _: () = assert!(UNIT_SECTORS as u64 * SECTOR_BYTES == PUNCH_BYTES_MIN);
+const _: () = assert!(REGION_BYTES.is_multiple_of(PUNCH_BYTES_MIN));
 
 /// Dead space, from the moment it dies.
 ///
@@ -23,10 +29,10 @@ pub(super) struct DeadSpace {
     /// Reads under way of the even and of the odd generation.
     reads: [u64; 2],
     waiting: VecDeque<Dead>,
-    /// What can be given back, by its first byte, with its length.
-    free: BTreeMap<u64, u64>,
-    /// First bytes of pieces in `free` that are long enough.
-    ready: VecDeque<u64>,
+    /// Sectors that can be given back with what is around them, by region: bit 0 is the first sector of the region.
+    regions: HashMap<u64, u128>,
+    /// What is given back next, first byte and length.
+    ready: VecDeque<(u64, u64)>,
     is_given_up: bool,
 }
 
@@ -40,12 +46,12 @@ struct Dead {
 }
 
 impl DeadSpace {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             generation: 0,
             reads: [0; 2],
             waiting: VecDeque::new(),
-            free: BTreeMap::new(),
+            regions: HashMap::new(),
             ready: VecDeque::new(),
             is_given_up: false,
         }
@@ -91,24 +97,22 @@ impl DeadSpace {
             self.waiting.pop_front();
             self.free(dead);
         }
-        loop {
-            let begin = self.ready.pop_front()?;
-            // It may have become part of another piece since.
-            let Some(len) = self.free.get(&begin).copied() else {
-                continue;
-            };
-            if let Some(inner) = aligned(begin, len) {
-                self.free.remove(&begin);
-                return Some(inner);
-            }
+        let (begin, mut len) = self.ready.pop_front()?;
+        // Neighbours mostly die together.
+        while let Some((next, more)) = self.ready.front().copied()
+            && next == begin + len
+        {
+            len += more;
+            self.ready.pop_front();
         }
+        Some((begin, len))
     }
 
     /// The file system does not take it back.
     pub(super) fn give_up(&mut self) {
         self.is_given_up = true;
         self.waiting.clear();
-        self.free.clear();
+        self.regions.clear();
         self.ready.clear();
     }
 
@@ -121,34 +125,47 @@ impl DeadSpace {
         }
     }
 
-    /// Joins a piece with its neighbours.
+    /// Adds a piece to what can be given back.
     fn free(&mut self, dead: Dead) {
-        let (mut begin, mut end) = (dead.begin, dead.begin + dead.len);
-        if let Some((before, len)) = self.free.range(..begin).next_back()
-            && before + len == begin
-        {
-            begin = *before;
-            self.free.remove(&begin);
+        let (mut begin, end) = (dead.begin, dead.begin + dead.len);
+        while begin < end {
+            let region = begin / REGION_BYTES;
+            let region_end = (region + 1) * REGION_BYTES;
+            let piece_end = end.min(region_end);
+            let first = (begin % REGION_BYTES) / SECTOR_BYTES;
+            let count = (piece_end - begin) / SECTOR_BYTES;
+            self.free_sectors(region, ones(count) << first);
+            begin = piece_end;
         }
-        if let Some(len) = self.free.remove(&end) {
-            end += len;
-        }
-        if self.free.len() >= FREE_MAX {
+    }
+
+    fn free_sectors(&mut self, region: u64, sectors: u128) {
+        if self.regions.len() >= REGIONS_MAX && !self.regions.contains_key(&region) {
             return;
         }
-        self.free.insert(begin, end - begin);
-        if aligned(begin, end - begin).is_some() {
-            self.ready.push_back(begin);
+        let dead = self.regions.entry(region).or_default();
+        *dead |= sectors;
+        for unit in (0..u128::BITS).step_by(UNIT_SECTORS as usize) {
+            let all = ones(UNIT_SECTORS.into()) << unit;
+            if *dead & all == all {
+                *dead &= !all;
+                let begin = region * REGION_BYTES + u64::from(unit) * SECTOR_BYTES;
+                self.ready.push_back((begin, PUNCH_BYTES_MIN));
+            }
+        }
+        if *dead == 0 {
+            self.regions.remove(&region);
         }
     }
 }
 
-/// The part of a piece in whole units, if it is worth giving back.
-fn aligned(begin: u64, len: u64) -> Option<(u64, u64)> {
-    let first = begin.next_multiple_of(UNIT_BYTES);
-    let end = (begin + len) / UNIT_BYTES * UNIT_BYTES;
-    let inner = end.checked_sub(first)?;
-    (inner >= PUNCH_BYTES_MIN).then_some((first, inner))
+/// So many bits, at most 128.
+const fn ones(count: u64) -> u128 {
+    if count >= 128 {
+        u128::MAX
+    } else {
+        (1 << count) - 1
+    }
 }
 
 #[cfg(test)]
@@ -160,23 +177,28 @@ mod tests {
     #[test]
     fn neighbours_are_given_back_together_and_small_pieces_wait() {
         let mut dead = DeadSpace::new();
-        for at in [8, 24, 16, 32] {
+        for at in [32, 48, 40, 56] {
             dead.add(Sectors(at), Sectors(8), 0);
         }
-        assert_eq!(dead.take(1), Some((4096, 16384)));
+        assert_eq!(dead.take(1), Some((16384, 16384)));
         assert_eq!(dead.take(1), None);
-        // Not whole units: the inner part counts.
+        // Not whole units: they wait for the rest. 1001 is 9 sectors behind the begin of one.
         dead.add(Sectors(1001), Sectors(16 * KIB), 1);
         assert_eq!(dead.take(2), None);
-        dead.add(Sectors(1001 + 16 * KIB), Sectors(8 * KIB), 2);
-        assert_eq!(dead.take(3), Some((512 * 1008, 20 << 10)));
+        dead.add(Sectors(992), Sectors(9), 2);
+        assert_eq!(dead.take(3), Some((992 * 512, 16 << 10)));
+        assert_eq!(dead.take(3), None);
+        // Across regions, and of several units, in one go.
+        dead.add(Sectors(120), Sectors(80 * KIB), 3);
+        assert_eq!(dead.take(4), Some((128 * 512, 64 << 10)));
+        assert_eq!(dead.take(4), None);
     }
 
     #[test]
     fn nothing_is_given_back_before_its_record_is_durable_or_while_a_read_may_look_there() {
         let mut dead = DeadSpace::new();
         let early = dead.begin_read();
-        dead.add(Sectors(8), Sectors(64), 5);
+        dead.add(Sectors(32), Sectors(64), 5);
         let late = dead.begin_read();
         assert_eq!(dead.take(6), None);
         dead.end_read(late);
@@ -185,7 +207,7 @@ mod tests {
         let other = dead.begin_read();
         dead.end_read(early);
         assert_eq!(dead.take(5), None);
-        assert_eq!(dead.take(6), Some((4096, 32768)));
+        assert_eq!(dead.take(6), Some((16384, 32768)));
         dead.end_read(other);
     }
 }
