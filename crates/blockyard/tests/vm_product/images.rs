@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::guest::{Daemon, DirectIo, KernelExpects, Setup, binary, on_a_kernel, sh, succeeds};
+use crate::guest::{
+    Daemon, DirectIo, KernelExpects, Setup, binary, eventually, on_a_kernel, sh, succeeds,
+};
 
 /// Images that the reference implementation wrote, with the right answers.
 pub(crate) fn fixtures() -> PathBuf {
@@ -323,6 +325,18 @@ fn kills() -> u64 {
         .map_or(3, |rounds| rounds.parse().unwrap())
 }
 
+/// Creates a device of the name of one that a crash has left, as soon as that one is removed.
+pub(crate) fn create_after_crash(daemon: &Daemon, name: &str, spec: &str) -> PathBuf {
+    eventually("what a crash left is removed", || {
+        let ran = daemon.client(&["create", name, spec]);
+        if ran.code == 0 {
+            return Some(PathBuf::from(ran.stdout.trim()));
+        }
+        println!("{}", ran.refused(4, &["is being removed"]));
+        None
+    })
+}
+
 #[test]
 fn what_was_flushed_survives_a_killed_daemon() {
     on_a_kernel(|| {
@@ -337,7 +351,7 @@ fn what_was_flushed_survives_a_killed_daemon() {
                 next: 0,
             };
             for round in 0..kills() {
-                let device = daemon.create("upper", &spec);
+                let device = create_after_crash(&daemon, "upper", &spec);
                 let mut writer = Writer {
                     device: DirectIo::open(&device),
                     random: fastrand::Rng::with_seed(round),

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::guest::{Daemon, Setup, binary, on_a_kernel, sh, succeeds};
-use crate::images::{create_upper, fixtures, write_config};
+use crate::guest::{Daemon, Setup, binary, on_a_kernel, run, sh, succeeds};
+use crate::images::{create_after_crash, create_upper, fixtures, write_config};
 use crate::refused::{leaves_nothing, refuse_each};
 
 /// The parent that a layer of the fixtures names and no layer has.
@@ -185,7 +185,7 @@ fn an_upper_has_one_owner() {
         let scratch = other.crash();
         // The next daemon ends what the kernel keeps of the last one.
         let daemon = Setup::default().start_in(scratch);
-        daemon.create("theirs", &theirs);
+        create_after_crash(&daemon, "theirs", &theirs);
         daemon.ok(&["remove", "theirs"]);
         let ended = daemon.terminate();
         assert_eq!(ended.code, Some(0), "{}", ended.log);
@@ -216,7 +216,56 @@ fn an_upper_in_a_directory_that_is_read_only() {
             );
             daemon.ok(&["create", "dev", &protected, "--read-only"]);
             daemon.ok(&["remove", "dev"]);
+            // Nor is there place for a new file.
+            let program = binary();
+            let output = format!("{there}/layer");
+            let words = [program.to_str().unwrap(), "image", "commit", &spec, &output];
+            run(&words).refused(7, &["there", "read-only"]);
             sh(&format!("umount {there}"));
         });
+    });
+}
+
+/// A commit over an older layer that finds no room leaves that one, and nothing of its own.
+#[test]
+fn a_commit_without_room_leaves_the_old_layer() {
+    on_a_kernel(|| {
+        let daemon = Daemon::start();
+        let spec = create_upper(&daemon, "upper", "log", &[]);
+        let device = daemon.create("dev", &spec);
+        let device = device.to_str().unwrap();
+        sh(&format!(
+            "dd if=/dev/urandom of={device} bs=1M count=1 oflag=direct status=none"
+        ));
+        daemon.ok(&["remove", "dev"]);
+        let full = daemon.path("full");
+        std::fs::create_dir(&full).unwrap();
+        let full = full.display().to_string();
+        sh(&format!("mount -t tmpfs -o size=2M none {full}"));
+        let layer = format!("{full}/layer");
+        let program = binary();
+        let commit = ["image", "commit", &spec, &layer, "--force"];
+        let commit = [&[program.to_str().unwrap()], &commit[..]].concat();
+        succeeds(&commit);
+        let before = sh(&format!("sha256sum {layer}; ls -A {full}"));
+        // The old one and a new one do not fit.
+        let size = [
+            "conv=notrunc",
+            "seek=1",
+            "bs=1M",
+            "count=2",
+            "if=/dev/urandom",
+        ];
+        let device = daemon.create("dev", &spec);
+        sh(&format!(
+            "dd of={} {} oflag=direct status=none",
+            device.display(),
+            size.join(" ")
+        ));
+        daemon.ok(&["remove", "dev"]);
+        run(&commit).refused(9, &["layer", "No space left"]);
+        assert_eq!(sh(&format!("sha256sum {layer}; ls -A {full}")), before);
+        sh(&format!("umount {full}"));
+        daemon.stop();
     });
 }
